@@ -21,7 +21,7 @@ import torch
 from workloads import w1
 
 from privplan.contrib.attestation import Attestor, SigningKey, new_key
-from privplan.streams import NoiseKey
+from privplan.secure_stream import NoiseKey
 from simulate.engine.experiment import Experiment
 from simulate.engine.loop import initial_state, one_core, run_round
 from simulate.runs.ledger_writer import FileLedger

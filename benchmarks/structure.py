@@ -45,9 +45,10 @@ PRODUCT = ("privplan/*.py", "simulate/*.py")
 SHORT, LONG = 40, 300
 # From the lowest to the highest, by the first name below privplan.
 LAYERS = [
-    "errors values names registry files limits processes threads visible proof",
+    "errors guidance values presenter names registry files limits processes threads visible proof",
     "laws accounting",
-    "spec plan record configuration ledger evidence releases streams discrete_gaussian public_data",
+    "spec plan record line_rules configuration ledger witness evidence releases"
+    " streams secure_stream discrete_gaussian public_data",
     "planning proven",
     "forecast",
     "verification auditing folder bundle publishing book",

@@ -1,6 +1,7 @@
-"""The functions that users call from Python, one per question; docs/api.md lists all names.
+"""The functions that users call from Python; docs/api.md lists all names.
 
-Values have the other half of the interface as methods, such as ``Spec.replace`` and ``Plan.plot``.
+There is one per question. Values have the other half of the interface as methods, such
+as ``Spec.replace`` and ``Plan.plot``.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from privplan.errors import InputError, checked_call
+from privplan.errors import InputError
+from privplan.guidance import checked_call
 
 if TYPE_CHECKING:
     from privplan.accounting.release import History
@@ -41,28 +43,34 @@ def preset(name: str = "digits") -> Spec:
 def account(
     history: History | None = None, *, accountants: Sequence[str] = (), **releases: Any
 ) -> Any:
-    """What a mechanism costs: bounds on epsilon by accountant; ``.epsilon`` is the guarantee.
+    """What a mechanism costs: bounds on epsilon by accountant.
 
-    A ``Certificate``, or for numbers in arrays ``Bounds`` of the accountant pld: arrays, within
-    a relative ``tolerance`` (0.01) nearly always; 0.001 takes longer.
+    ``.epsilon`` is the guarantee. A ``Certificate``, or for numbers in arrays
+    ``Bounds`` of the accountant pld: arrays, within a relative ``tolerance`` (0.01)
+    nearly always; 0.001 takes longer.
 
     Args:
-        history: releases, such as ``plan.history("strict")``; or else equal ones, by numbers.
+        history: releases, such as ``plan.history("strict")``; or else equal ones, by
+            numbers.
         accountants: names, such as pld, rdp, prv; the project's own when empty.
-        releases: ``noise_multiplier`` (standard deviation of the noise over the clipping norm),
-            ``sampling_ratio`` (chance of a client to be in a round), ``rounds``; ``delta``, or
-            ``clients`` for clients^-1.1; ``sampling`` (poisson, or a law of docs/laws.md),
-            ``contributions`` and ``relation`` (add_remove, replace_one, zero_out).
+        releases: ``noise_multiplier`` (standard deviation of the noise over the
+            clipping norm), ``sampling_ratio`` (chance of a client to be in a round),
+            ``rounds``; ``delta``, or ``clients`` for clients^-1.1; ``sampling``
+            (poisson, or a law of docs/laws.md), ``contributions`` and ``relation``
+            (add_remove, replace_one, zero_out).
 
-    >>> privplan.account(noise_multiplier=1.5, sampling_ratio=0.02, rounds=50, delta=1e-5).epsilon
+    >>> privplan.account(
+    ...     noise_multiplier=1.5, sampling_ratio=0.02, rounds=50, delta=1e-5
+    ... ).epsilon
     0.4559...
     """
     from privplan.accounting.composition import composition
 
-    if any(
-        hasattr(one, "__len__") and not isinstance(one, str)
-        for one in releases.values()
-    ):
+    has_arrays = any(
+        hasattr(value, "__len__") and not isinstance(value, str)
+        for value in releases.values()
+    )
+    if has_arrays:
         from privplan.accounting.many import bounds
 
         if [*accountants] not in ([], ["pld"]):
@@ -83,7 +91,8 @@ def calibrate(
 
     Args:
         epsilon: the budget over all rounds, at ``delta``.
-        solve_for: noise_multiplier, sampling_ratio, rounds, cohort (of ``clients``) or delta.
+        solve_for: noise_multiplier, sampling_ratio, rounds, cohort (of ``clients``) or
+            delta.
         accountant: whose upper bound keeps the budget.
         releases: all other parameters, as for ``account``.
 
@@ -92,24 +101,27 @@ def calibrate(
     """
     from privplan.accounting.composition import calibrated_composition
 
-    return calibrated_composition(
+    value, _ = calibrated_composition(
         solve_for, epsilon, accountant=accountant, **releases
-    )[0]
+    )
+    return value
 
 
 @checked_call
 def tradeoff(history: History | None = None, **releases: Any) -> TradeOff:
-    """What the best attacker can achieve at most, by the accountant pld; called as ``account`` is.
+    """What the best attacker can achieve at most, by the accountant pld.
 
-    ``advantage`` is the largest true-positive minus false-positive rate; ``true_positives`` are
-    the rates at false-positive rates of 0.1%, 1% and 10%.
+    It is called as ``account`` is. ``advantage`` is the largest true-positive minus
+    false-positive rate; ``true_positives`` are the rates at false-positive rates of
+    0.1%, 1% and 10%.
 
     >>> 0 < privplan.tradeoff(plan.history("strict"), delta=1e-5).advantage < 0.5
     True
     """
     from privplan.accounting.composition import composition
 
-    return composition(history=history, **releases).tradeoff()[1]
+    _, curve = composition(history=history, **releases).tradeoff()
+    return curve
 
 
 @checked_call
@@ -121,9 +133,9 @@ def what_if(
 ) -> Any:
     """The plans of a spec with some of its numbers varied, as a ``pandas.DataFrame``.
 
-    All combinations of the values in ``vary`` are solved, over ``workers`` processes. One row per
-    point and group, with ``noise_norm`` (of the mean update, in norm) or ``error``; ``plot()``
-    draws noise and weights.
+    All combinations of the values in ``vary`` are solved, over ``workers`` processes.
+    One row per point and group, with ``noise_norm`` (of the mean update, in norm) or
+    ``error``; ``plot()`` draws noise and weights.
 
     >>> privplan.what_if(plan.spec, {"groups.strict.epsilon": [1, 2]}).shape[0]
     6
@@ -132,19 +144,17 @@ def what_if(
     from privplan.report.plots import sweep_panels
     from privplan.report.show import Picture, frame_of
 
-    if not isinstance(vary, Mapping) or any(
-        isinstance(one, str) for one in vary.values()
-    ):
+    is_mapping = isinstance(vary, Mapping)
+    if not is_mapping or any(isinstance(values, str) for values in vary.values()):
         rule = 'must be values by name, such as {"groups.strict.epsilon": [0.5, 1, 2]}'
         raise InputError.one("vary", rule, vary)
-    numbers = {
-        name: one if isinstance(one, Iterable) else [one] for name, one in vary.items()
-    }
-    data, each = spec_of(spec).plain(), numbers.items()
-    varies = [
-        Vary(in_full(data, name), tuple(map(float, values))) for name, values in each
-    ]
-    rows, paths = sweep(data, varies, workers=workers), [one.path for one in varies]
+    data = spec_of(spec).plain()
+    varied = []
+    for name, values in vary.items():
+        numbers = values if isinstance(values, Iterable) else [values]
+        varied.append(Vary(in_full(data, name), tuple(map(float, numbers))))
+    rows = sweep(data, varied, workers=workers)
+    paths = [field.path for field in varied]
     return frame_of(rows, lambda: Picture(partial(sweep_panels, rows, paths)))
 
 
@@ -152,8 +162,8 @@ def what_if(
 def frontier(spec: Spec | Mapping[str, Any] | Path | str) -> Any:
     """How noise changes with rounds, cohort and budgets, as a ``pandas.DataFrame``.
 
-    One row per changed plan: ``noise`` is that of the mean update in norm, ``change`` is relative
-    (per unit of epsilon for ``shadow_price``). ``plot()`` draws it.
+    One row per changed plan: ``noise`` is that of the mean update in norm, ``change``
+    is relative (per unit of epsilon for ``shadow_price``). ``plot()`` draws it.
 
     >>> "rounds" in set(privplan.frontier(plan.spec)["question"])
     True
@@ -164,7 +174,7 @@ def frontier(spec: Spec | Mapping[str, Any] | Path | str) -> Any:
 
     points = chapter.frontier(spec_of(spec))
     draw = partial(frontier_panels, points)
-    return frame_of([one.plain() for one in points], lambda: Picture(draw))
+    return frame_of([point.plain() for point in points], lambda: Picture(draw))
 
 
 @checked_call
@@ -175,10 +185,15 @@ def forecast(
     known_accuracy: str | None = None,
     coverage: Path | str | None = None,
 ) -> Forecast:
-    """Forecast accuracy of a plan before training: ``accuracy``, ``lower``, ``upper`` in [0, 1].
+    """Forecast accuracy of a plan before training.
 
-    ``proxy`` is a table of runs on proxy data (``privplan proxy forecast``), ``known_accuracy`` is
-    PLAN.json=PERCENT, ``coverage`` a file of the classes that each group holds.
+    ``accuracy``, ``lower`` and ``upper`` are in [0, 1].
+
+    Args:
+        plan: or its file.
+        proxy: a table of runs on proxy data (``privplan proxy forecast``).
+        known_accuracy: PLAN.json=PERCENT, of a plan that was trained.
+        coverage: a file of the classes that each group holds.
 
     >>> found = privplan.forecast("two-groups.json", "proxy.json")
     >>> 0 <= found.lower <= found.accuracy <= found.upper <= 1
@@ -190,8 +205,8 @@ def forecast(
 
     solved = Plan.load(plan)
     model = forecaster_with(str(proxy), known_accuracy, coverage)
-    held = read_coverage(coverage, solved.spec, model.table.classes)
-    return cast("Forecast", with_forecast(solved, model, held).forecast)
+    classes = read_coverage(coverage, solved.spec, model.table.classes)
+    return cast("Forecast", with_forecast(solved, model, classes).forecast)
 
 
 @checked_call
@@ -201,13 +216,13 @@ def verify(
     plan: Plan | Path | str | None = None,
     rounds: int | str | None = None,
 ) -> Verdict:
-    """Recompute what a run spent from its ledger alone, and compare it with the plan's budgets.
+    """Recompute what a run spent from its ledger alone, and compare it with the plan.
 
     Args:
         run: a run folder, or what ``load_run`` or ``simulate.train`` returned.
         plan: the plan that was approved; a run of another one is broken.
-        rounds: how many are executed again where simulator and data are found: a number, ``all``,
-            or as many as fit into 10 s when left out.
+        rounds: how many are executed again where simulator and data are found: a
+            number, ``all``, or as many as fit into 10 s when left out.
 
     >>> privplan.verify("run", rounds=0).outcome
     'kept'
@@ -228,10 +243,16 @@ def replay(
     data_dir: Path | str | None = None,
     seed: int | None = None,
 ) -> ReplayReport:
-    """Execute rounds of a finished simulation again with a second implementation, and compare.
+    """Execute rounds of a finished simulation again by a second implementation.
 
-    ``rounds`` are drawn at random by ``seed``; None for all. ``outcome`` is passed, failed or not
-    shown; ``replay.json`` in the run folder keeps it.
+    ``outcome`` is passed, failed or not shown; ``replay.json`` in the run folder keeps
+    it.
+
+    Args:
+        run: a run folder, or a run.
+        rounds: how many are drawn at random; None for all.
+        data_dir: folder with data sets; the usual one when None.
+        seed: of the selection of rounds; fresh when None.
 
     >>> privplan.replay("run", rounds=1).outcome
     'passed'
@@ -250,8 +271,8 @@ def replay(
     return report
 
 
-def spec_of(given: Any) -> Spec:
+def spec_of(source: Any) -> Spec:
     """The spec that is given as such, as data, as a file, or by a plan."""
     from privplan.planning.solver import given_spec
 
-    return cast("Spec", getattr(given, "spec", None) or given_spec(given))
+    return cast("Spec", getattr(source, "spec", None) or given_spec(source))

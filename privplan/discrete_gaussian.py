@@ -1,17 +1,19 @@
 """Discrete Gaussian noise on the integers, sampled exactly.
 
-N_Z(0, s^2) has the probability of k proportional to exp(-k^2 / (2 s^2)). The sampler is that of
-C. Canonne, G. Kamath, T. Steinke, The Discrete Gaussian for Differential Privacy, NeurIPS 2020:
-a discrete Laplace variable of scale t (Algorithm 2) is accepted with probability
-exp(-(|Y| - s^2/t)^2 / (2 s^2)) (Algorithm 3), for any t; here t is a power of two. Two steps
-differ from the paper's, with equal distributions:
+N_Z(0, s^2) has the probability of k proportional to exp(-k^2 / (2 s^2)). The sampler is
+that of C. Canonne, G. Kamath, T. Steinke, The Discrete Gaussian for Differential
+Privacy, NeurIPS 2020: a discrete Laplace variable of scale t (Algorithm 2) is accepted
+with probability exp(-(|Y| - s^2/t)^2 / (2 s^2)) (Algorithm 3), for any t; here t is a
+power of two. Two steps differ from the paper's, with equal distributions:
 
-- The geometric part V of Algorithm 2 is the number of thresholds exp(-v), v = 1, 2, ..., above one
-  uniform number, and its two acceptances (of U, with exp(-U/t), and of Y) are one.
-- A Bernoulli variable of probability exp(-x) with x rational (Algorithm 1) is the comparison of a
-  uniform number with exp(-x). 64 bits of the uniform number are drawn first. They are compared
-  with the floating-point value of 2^64 exp(-x), whose error is bounded; where the bound does not
-  decide, further bits are drawn, and exp(-x) is enclosed by decimal numbers of growing precision.
+- The geometric part V of Algorithm 2 is the number of thresholds exp(-v), v = 1, 2,
+  ..., above one uniform number, and its two acceptances (of U, with exp(-U/t), and of
+  Y) are one.
+- A Bernoulli variable of probability exp(-x) with x rational (Algorithm 1) is the
+  comparison of a uniform number with exp(-x). 64 bits of the uniform number are drawn
+  first. They are compared with the floating-point value of 2^64 exp(-x), whose error is
+  bounded; where the bound does not decide, further bits are drawn, and exp(-x) is
+  enclosed by decimal numbers of growing precision.
 
 So no decision depends on a rounding error, and the samples have exactly the law above.
 """
@@ -29,20 +31,24 @@ import numpy as np
 
 from privplan.errors import InputError
 
-BITS = 36  # the standard deviation is at least 2^BITS and below 2^(BITS + 1) steps of the grid
-LARGEST = 1 << 42  # scale up to which the evaluation below is within its error bound
+# The standard deviation is at least 2^BITS and below 2^(BITS + 1) steps of the grid.
+BITS = 36
+# Scale up to which the evaluation below is within its error bound.
+LARGEST = 1 << 42
+# Values of |Y| beyond so many deviations are compared exactly.
+MOST_DEVIATIONS = 60
+# Bound on the relative error of the floating-point value of exp(-x). With |Y| at most
+# 60 s, x is at most 2000 and computed with a relative error of at most 16 units of
+# 2^-53 of its terms, so within 1e-11; exp adds 1e-15.
 RELATIVE_ERROR = 1e-10
-"""Bound on the relative error of the floating-point value of exp(-x).
-
-With |Y| at most 60 s (later values go to the exact comparison), x is at most 2000 and computed
-with a relative error of at most 16 units of 2^-53 of its terms, so within 1e-11; exp adds 1e-15.
-"""
-MOST_DEVIATIONS = 60  # values of |Y| beyond so many deviations are compared exactly
-PROPOSALS = (
-    2.2  # number of proposals per missing sample, about one over the rate of acceptance
-)
-CHUNK = 1 << 15  # most proposals at a time, so that they stay in the cache
-_THRESHOLDS = 40  # number of thresholds exp(-v) that 64 bits can decide
+# Number of proposals per missing sample, about one over the rate of acceptance.
+PROPOSALS = 2.2
+# Most proposals at a time, so that they stay in the cache.
+CHUNK = 1 << 15
+# Number of thresholds exp(-v) that 64 bits can decide.
+_THRESHOLDS = 40
+# Steps by which the deviation exceeds that of the equivalent noise.
+SMOOTHING = 4
 
 
 class Words(Protocol):
@@ -53,22 +59,34 @@ class Words(Protocol):
 
 
 def _exp_bounds(x: Fraction, digits: int) -> tuple[Fraction, Fraction]:
-    """A lower and an upper bound of exp(-x) for x >= 0, within about 10^-digits of it."""
+    """Bounds of exp(-x) from below and above, x >= 0, within about 10^-digits of it."""
     with decimal.localcontext() as context:
-        context.prec, context.Emin, context.Emax = digits + 10, -(10**9), 10**9
+        # No exponent of any x here under- or overflows.
+        context.Emin = -(10**9)
+        context.Emax = 10**9
+        context.prec = digits + 10
         context.rounding = decimal.ROUND_HALF_EVEN
-        quotient = Decimal(x.numerator) / Decimal(x.denominator)  # correctly rounded
-        value = (-quotient).exp()  # correctly rounded
+        # Both are correctly rounded.
+        quotient = Decimal(x.numerator) / Decimal(x.denominator)
+        value = (-quotient).exp()
         error = (x + 2) * (Fraction(10) ** -(digits + 9))
         middle = Fraction(value)
     return middle * (1 - error), middle * (1 + error)
 
 
 class Uniform:
-    """A uniform number in [0, 1) whose first 64 bits are known; a source draws further ones."""
+    """A uniform number in [0, 1) of which bits are drawn as they are needed.
+
+    Args:
+        word: its first 64 bits.
+        source: of further ones.
+    """
 
     def __init__(self, word: int, source: Words) -> None:
-        self._low, self._bits, self._source = word, 64, source
+        # The number is in [low, low + 1) / 2^bits.
+        self._low = word
+        self._bits = 64
+        self._source = source
 
     def below(self, x: Fraction) -> bool:
         """Whether it is below exp(-x), for x >= 0 (exact)."""
@@ -88,27 +106,27 @@ class Uniform:
 
 @cache
 def _floors() -> np.ndarray:
-    """The whole parts of 2^64 exp(-v) for v = _THRESHOLDS, ..., 1, ascending, uint64."""
-    found = []
+    """The whole parts of 2^64 exp(-v), v = _THRESHOLDS, ..., 1, ascending, uint64."""
+    floors = []
     for v in range(_THRESHOLDS, 0, -1):
-        lower, upper = (
-            math.floor(bound * (1 << 64)) for bound in _exp_bounds(Fraction(v), 60)
-        )
+        bounds = _exp_bounds(Fraction(v), 60)
+        lower, upper = (math.floor(bound * (1 << 64)) for bound in bounds)
         assert lower == upper
-        found.append(lower)
-    return np.array(found, np.uint64)
+        floors.append(lower)
+    return np.array(floors, np.uint64)
 
 
 def _geometric(source: Words, count: int) -> np.ndarray:
     """Geometric variables [count], int64: P(V >= v) = exp(-v)."""
-    words, floors = source.words(count), _floors()
+    words = source.words(count)
+    floors = _floors()
     above = np.searchsorted(floors, words, side="right")
     v = (_THRESHOLDS - above).astype(np.int64)
     # A word equal to the floor of a threshold, or below all of them, does not decide.
-    for index in np.flatnonzero(
-        (words == floors[np.maximum(above - 1, 0)]) | (above == 0)
-    ):
-        number, v[index] = Uniform(int(words[index]), source), 0
+    is_equal = words == floors[np.maximum(above - 1, 0)]
+    for index in np.flatnonzero(is_equal | (above == 0)):
+        number = Uniform(int(words[index]), source)
+        v[index] = 0
         while number.below(Fraction(int(v[index]) + 1)):
             v[index] += 1
     return v
@@ -119,11 +137,14 @@ def _accepted(
 ) -> np.ndarray:
     """Whether each proposal is accepted, with probability exp(-x) [n].
 
-    Here x = u / t + (y - scale^2 / t)^2 / (2 scale^2), with y = u + t v the absolute value.
+    Here x = u / t + (y - scale^2 / t)^2 / (2 scale^2), with y = u + t v the absolute
+    value of the proposal.
     """
-    words, centre = source.words(len(y)), scale * scale / t
+    words = source.words(len(y))
+    centre = scale * scale / t
     x = u / t + np.square((y - centre) / scale) / 2
-    expected, uniform = np.exp(-x) * 2.0**64, words.astype(np.float64)
+    expected = np.exp(-x) * 2.0**64
+    uniform = words.astype(np.float64)
     accepted: np.ndarray = uniform + 2 < expected * (1 - margin)
     unclear = ~accepted & (uniform - 1 < expected * (1 + margin))
     unclear |= y > float(MOST_DEVIATIONS) * scale
@@ -138,7 +159,17 @@ def _accepted(
 def discrete_gaussian(
     source: Words, scale: float, count: int, *, margin: float = RELATIVE_ERROR
 ) -> np.ndarray:
-    """Independent samples of N_Z(0, scale^2) [count], int64."""
+    """Independent samples of N_Z(0, scale^2) [count], int64.
+
+    Args:
+        source: of random words.
+        scale: standard deviation of the continuous law, in [1, ``LARGEST``].
+        count: number of samples.
+        margin: bound on the relative error of the floating-point value of exp(-x).
+
+    Raises:
+        InputError: for another scale.
+    """
     if not 1 <= scale <= LARGEST:
         raise InputError.one("scale", f"must be in [1, {LARGEST}]", scale)
     scale = float(scale)
@@ -152,7 +183,9 @@ def discrete_gaussian(
         u = (words & bits).astype(np.int64)
         negative = (words >> np.uint64(63)).astype(bool)
         y = u + t * _geometric(source, proposed)
-        accepted = _accepted(u, y, scale, t, source, margin) & ~(negative & (y == 0))
+        accepted = _accepted(u, y, scale, t, source, margin)
+        # 0 has no second sign.
+        accepted &= ~(negative & (y == 0))
         parts.append(np.where(negative, -y, y)[accepted][:missing])
         missing -= len(parts[-1])
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
@@ -163,11 +196,12 @@ def grid_of(std: float) -> float:
     return float(2.0 ** (math.frexp(std)[1] - 1 - BITS))
 
 
-SMOOTHING = 4  # steps by which the deviation exceeds that of the equivalent noise
-
-
 def scale_for(std: float) -> float:
-    """The least scale whose noise is at least as protective as normal noise, in steps of grid."""
+    """The least scale, in steps of the grid, whose noise protects as normal noise does.
+
+    Args:
+        std: standard deviation of the normal noise.
+    """
     variance = (Fraction(std) / Fraction(grid_of(std))) ** 2 + SMOOTHING**2
     scale = math.sqrt(variance)
     while Fraction(scale) ** 2 < variance:

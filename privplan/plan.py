@@ -1,11 +1,10 @@
-"""The plan: what each group does, why, and the certificate that it keeps each budget."""
+"""The plan: what each group does, why, and the certificate of each budget."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Iterable, Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -31,6 +30,7 @@ from privplan.files import (
     write_text,
 )
 from privplan.laws.rank_one import RankOneFactors
+from privplan.presenter import presenter
 from privplan.spec.groups import Group
 from privplan.spec.removed import Location, put_back, set_aside
 from privplan.spec.spec import Spec
@@ -50,23 +50,36 @@ from privplan.values import (
     rule,
 )
 
-# --- A group's budget over all runs, as a plan stores it that starts from a budget book. ---------
+# Relative error of two computations of one number, as of a product in another order.
+_ROUNDING = 1e-9
+# Of a plan that protects records, and of no other.
+_FIELDS_OF_RECORDS = ("records", "record_sampling_ratio", "steps", "participations")
+Accuracy = Annotated[NonNegative, Field(le=1)]
 
 
 class BookBudget(Value):
-    """A group's budget over all runs, in a plan that starts from a budget book."""
+    """A group's budget over all runs, in a plan that starts from a budget book.
+
+    Attributes:
+        rule: how past runs and this one are composed: renyi or gaussian, filters that
+            hold when runs are chosen after seeing earlier ones; exact, for runs that
+            were fixed before the first result.
+        phrase: the rule as text, with the order of the Rényi filter.
+        budget: epsilon over all runs.
+        spent: epsilon of the past runs under the rule.
+        total: epsilon of the past runs and this one, if it executes its plan.
+        exact_total: total under exact composition; absent where that is the rule, or
+            only the cost of past runs is known.
+        exact_noise_multiplier: that this run would need then; absent as the total.
+    """
 
     group: str
-    # How past runs and this one are composed: renyi or gaussian, filters that hold when runs are
-    # chosen after seeing earlier ones; exact, for runs that were fixed before the first result.
     rule: Literal["renyi", "gaussian", "exact"]
-    phrase: str  # the rule as text, with the order of the Rényi filter
-    budget: Positive  # epsilon over all runs
-    spent: NonNegative  # epsilon of the past runs under the rule
-    total: NonNegative  # epsilon of the past runs and this one, if it executes its plan
+    phrase: str
+    budget: Positive
+    spent: NonNegative
+    total: NonNegative
     noise_multiplier: Positive
-    # Total, and the noise multiplier that this run would need, under exact composition; absent
-    # where that is the rule, or only the cost of past runs is known.
     exact_total: NonNegative | None = Field(None, exclude_if=is_none)
     exact_noise_multiplier: Positive | None = Field(None, exclude_if=is_none)
 
@@ -75,29 +88,27 @@ class BookBudget(Value):
         """What it costs that this run is chosen after seeing earlier ones, one line."""
         if self.exact_total is None or self.exact_noise_multiplier is None:
             return None
-        more = self.noise_multiplier / self.exact_noise_multiplier - 1
+        added = self.noise_multiplier / self.exact_noise_multiplier - 1
         return (
-            f"{self.group}: adaptivity costs {max(more, 0.0):.1%} more noise: exact composition, "
-            "valid only for runs that were all fixed before the first result, counts "
-            f"{at_most(self.exact_total, 6)} instead of {at_most(self.total, 6)} and would need"
-            f" noise multiplier {self.exact_noise_multiplier:.6g} instead of "
-            f"{self.noise_multiplier:.6g}"
+            f"{self.group}: adaptivity costs {max(added, 0.0):.1%} more noise: exact "
+            "composition, valid only for runs that were all fixed before the first "
+            f"result, counts {at_most(self.exact_total, 6)} instead of "
+            f"{at_most(self.total, 6)} and would need noise multiplier "
+            f"{self.exact_noise_multiplier:.6g} instead of {self.noise_multiplier:.6g}"
         )
 
 
 def book_lines(budgets: Iterable[BookBudget] | None) -> list[str]:
     """Budgets over all runs and what adaptivity costs, as lines of text."""
     lines = []
-    for one in budgets or ():
+    for budget in budgets or ():
         lines.append(
-            f"{one.group}: {at_most(one.total, 6)} of {one.budget:g} over all runs, "
-            f"{at_most(one.spent, 6)} before this one ({one.phrase})"
+            f"{budget.group}: {at_most(budget.total, 6)} of {budget.budget:g} over all "
+            f"runs, {at_most(budget.spent, 6)} before this one ({budget.phrase})"
         )
-        lines += [one.adaptivity] if one.adaptivity else []
+        if budget.adaptivity:
+            lines.append(budget.adaptivity)
     return lines
-
-
-# --- Factors of noise that a running sum correlates over all rounds. ------------------
 
 
 class NoiseFactors(Value):
@@ -137,9 +148,6 @@ class NoiseFactors(Value):
             yield Fault("noise_factors", "must be those of the law", str(sampling))
 
 
-# --- What was proven of a certificate. ------------------------------------------------
-
-
 class Proven(Value):
     """Whether the guarantee of a group was proven in exact arithmetic.
 
@@ -160,11 +168,6 @@ class Proven(Value):
     version: str
 
 
-# --- The plan: what each group does, why, and the certificate that it keeps each budget. ---------
-
-Accuracy = Annotated[NonNegative, Field(le=1)]
-
-
 class Segment(Value):
     """A stretch of rounds in which a group is released in one way."""
 
@@ -176,32 +179,41 @@ class Segment(Value):
 class GroupPlan(Value):
     """One group's part of the plan.
 
-    Where ``segments`` say how it is released round by round, ratio and cohort are means over the
-    rounds, and the noise multiplier is the least.
+    Where ``segments`` say how it is released round by round, ratio and cohort are means
+    over the rounds, and the noise multiplier is the least.
+
+    Attributes:
+        clients: of the group (N_m).
+        contributions: the most clients, or records, of one person.
+        sampling: its own law; the spec's when absent.
+        sampling_ratio: chance to take part in a round, or in one of a client's turn
+            (q_m).
+        expected_cohort: clients in a round (r_m = q_m N_m).
+        noise_multiplier: noise on the sum over the clipping norm (sigma_m).
+        kept_fraction: of the coordinates, after the release (k_m / d).
+        weight: of the group in the model's step (w_m); they sum to 1.
+        scale: factor on clipped updates in a sum of all groups (s_m).
+        clipping_norm: the group's own bound on an update (C_m); the spec's when absent.
+        records: where records are protected, the least that a client holds (N_i).
+        record_sampling_ratio: the chance of a record to be in a batch (b_i / N_i).
+        steps: noisy steps per round, where records are protected.
+        participations: rounds that a client takes part in at most, there.
     """
 
     name: str
     clients: Count
     epsilon: Positive
     delta: Probability
-    # the most clients, or records, of one person
-    contributions: Count = Field(1, exclude_if=lambda most: most == 1)
-    sampling: SamplingLaw | None = Field(
-        None, exclude_if=is_none
-    )  # its own; else the spec's
-    sampling_ratio: (
-        Fraction  # chance to take part in a round, or in one of a client's turn (q_m)
-    )
-    expected_cohort: Positive  # clients in a round (r_m = q_m N_m)
-    noise_multiplier: Positive  # noise on the sum over the clipping norm (sigma_m)
-    kept_fraction: Fraction  # of the coordinates, after the release (k_m / d)
-    weight: NonNegative  # of the group in the model's step (w_m); they sum to 1
-    scale: Positive = 1.0  # factor on clipped updates in a sum of all groups (s_m)
-    # The group's own bound on an update (C_m); the spec's when absent.
+    contributions: Count = Field(1, exclude_if=lambda contributions: contributions == 1)
+    sampling: SamplingLaw | None = Field(None, exclude_if=is_none)
+    sampling_ratio: Fraction
+    expected_cohort: Positive
+    noise_multiplier: Positive
+    kept_fraction: Fraction
+    weight: NonNegative
+    scale: Positive = 1.0
     clipping_norm: Positive | None = Field(None, exclude_if=is_none)
     segments: tuple[Segment, ...] | None = Field(None, exclude_if=is_none)
-    # Where records are protected: the least that a client holds (N_i), the chance of one to be in
-    # a batch (b_i / N_i), noisy steps per round, and rounds that a client takes part in at most.
     records: Count | None = Field(None, exclude_if=is_none)
     record_sampling_ratio: Fraction | None = Field(None, exclude_if=is_none)
     steps: Count | None = Field(None, exclude_if=is_none)
@@ -209,7 +221,7 @@ class GroupPlan(Value):
 
     @property
     def record_batch(self) -> float | None:
-        """Records of a batch that a step divides by (b_i), where records are protected."""
+        """Records of a batch that a step divides by (b_i), if records are protected."""
         if self.records is None or self.record_sampling_ratio is None:
             return None
         return self.records * self.record_sampling_ratio
@@ -225,39 +237,46 @@ class GroupPlan(Value):
 class Clipping(Value):
     """How the clipping norm follows a private quantile.
 
-    With s_m the scales of the groups and C_1 the spec's clipping norm, round t of a plan with one
-    release of all groups releases of one and the same cohort
+    With s_m the scales of the groups and C_1 the spec's clipping norm, round t of a
+    plan with one release of all groups releases of one and the same cohort
 
-        the sum    sum_m s_m sum_i clip_{C_t}(Delta_i), with noise of standard deviation
-                   C_t update_noise_multiplier per coordinate,
-        the count  sum_m s_m sum_i (1[|Delta_i| <= C_t] - 1/2), with noise of standard deviation
-                   count_noise_multiplier,
+        the sum    sum_m s_m sum_i clip_{C_t}(Delta_i), with noise of standard
+                   deviation C_t update_noise_multiplier per coordinate,
+        the count  sum_m s_m sum_i (1[|Delta_i| <= C_t] - 1/2), with noise of standard
+                   deviation count_noise_multiplier,
 
-    and goes on with C_{t+1} = C_t exp(-learning_rate (b_t - quantile)), where b_t is 1/2 + the
-    count / sum_m s_m r_m. A client of group m moves them by s_m C_t and s_m / 2, so sum and count
-    are one release with the group's ``noise_multiplier``:
-    (update_noise_multiplier / s_m)^-2 + (2 count_noise_multiplier / s_m)^-2 = sigma_m^-2. That
-    is what history and certificate count, once per round. A ledger has one line for both: the sum
-    over C_t and, as one more coordinate, the count times update / count_noise_multiplier, so
-    that all coordinates have the same noise. Where a group has its own clipping norm C_m, its
-    clients are clipped at and counted against C_t C_m / C_1, and s_m C_m / C_1 replaces s_m.
+    and goes on with C_{t+1} = C_t exp(-learning_rate (b_t - quantile)), where b_t is
+    1/2 + the count / sum_m s_m r_m. A client of group m moves them by s_m C_t and
+    s_m / 2, so sum and count are one release with the group's ``noise_multiplier``:
+    (update_noise_multiplier / s_m)^-2 + (2 count_noise_multiplier / s_m)^-2 =
+    sigma_m^-2. That is what history and certificate count, once per round. A ledger has
+    one line for both: the sum over C_t and, as one more coordinate, the count times
+    update / count_noise_multiplier, so that all coordinates have the same noise. Where
+    a group has its own clipping norm C_m, its clients are clipped at and counted
+    against C_t C_m / C_1, and s_m C_m / C_1 replaces s_m.
 
-    With one release per group each group's sum has its own count, b_t adds the counts up with the
-    weights of the sums, and the two numbers below are those of the group with the least noise
-    multiplier; those of another group are sigma_m over that one times as large.
+    With one release per group each group's sum has its own count, b_t adds the counts
+    up with the weights of the sums, and the two noise multipliers are those of the
+    group with the least noise multiplier; those of another group are sigma_m over that
+    one times as large.
+
+    Attributes:
+        quantile: share of the updates that are not clipped.
+        count_noise_multiplier: noise on the count, in clients of scale 1.
+        update_noise_multiplier: noise on the sum, over C_t.
+        learning_rate: step of log C per round.
     """
 
-    quantile: Probability  # share of the updates that are not clipped
-    count_noise_multiplier: Positive  # noise on the count, in clients of scale 1
-    update_noise_multiplier: Positive  # noise on the sum, over C_t
-    learning_rate: Positive  # step of log C per round
+    quantile: Probability
+    count_noise_multiplier: Positive
+    update_noise_multiplier: Positive
+    learning_rate: Positive
 
     @property
     def bound(self) -> float:
-        """The most that a client of scale 1 adds to sum and count together, over C_t."""
-        return math.hypot(
-            1.0, self.update_noise_multiplier / self.count_noise_multiplier / 2
-        )
+        """Norm of what a client of scale 1 adds to sum and count at most, over C_t."""
+        count = self.update_noise_multiplier / self.count_noise_multiplier / 2
+        return math.hypot(1.0, count)
 
 
 class ObjectiveValue(Value):
@@ -277,28 +296,31 @@ class GroupForecast(Value):
 
 
 class Forecast(Value):
-    """Forecast test accuracy, made before training from runs on proxy data."""
+    """Forecast test accuracy, made before training from runs on proxy data.
+
+    Attributes:
+        level: share of plans like those of the proxy runs that intervals cover.
+        distance: to the nearest proxy run, over the median distance between those.
+        anchored: whether an accuracy that the user knew shifted the forecast.
+        proxy: digest of the table of proxy runs.
+    """
 
     accuracy: Accuracy
     lower: Accuracy
     upper: Accuracy
-    level: (
-        Probability  # share of plans like those of the proxy runs that intervals cover
-    )
+    level: Probability
     groups: tuple[GroupForecast, ...]
     dataset: str
     runs: Count
-    distance: (
-        NonNegative  # to the nearest proxy run, over the median distance between those
-    )
-    anchored: bool  # whether an accuracy that the user knew shifted the forecast
-    proxy: str  # digest of the table of proxy runs
+    distance: NonNegative
+    anchored: bool
+    proxy: str
 
 
 def _same(stored: Any, computed: Any) -> bool:
-    """Whether a stored value is the computed one; numbers may differ in the last digits."""
+    """Whether a stored value is the computed one, but for a number's last digits."""
     if isinstance(stored, float) and isinstance(computed, int | float):
-        return math.isclose(stored, computed, rel_tol=1e-9)
+        return math.isclose(stored, computed, rel_tol=_ROUNDING)
     return bool(stored == computed)
 
 
@@ -310,8 +332,10 @@ class Plan(Shown, Checked):
     2.0
 
     Attributes:
-        release: ``per_group``, one noisy sum per group; ``joint``, one noisy sum of all groups.
-        mean_noise_std: noise of the weighted mean update a coordinate, at the spec's clipping norm.
+        release: ``per_group``, one noisy sum per group; ``joint``, one noisy sum of all
+            groups.
+        mean_noise_std: noise of the weighted mean update a coordinate, at the spec's
+            clipping norm.
         bound: terms of the objective by name.
         status: how far the solution is certified to be from the optimum.
         certificate: what each accountant says of each group's whole history.
@@ -340,7 +364,7 @@ class Plan(Shown, Checked):
 
     @property
     def removed(self) -> dict[Location, Any]:
-        """Fields of the spec of a stored plan that no longer exist, by where they stand."""
+        """Fields of a stored plan's spec that no longer exist, by where they stand."""
         return self._removed
 
     @property
@@ -349,40 +373,38 @@ class Plan(Shown, Checked):
         return next((row.accountant for row in self.certificate if row.guarantee), PLD)
 
     def refuse_in_book(self) -> None:
-        """Raise InputError where the guarantee counts more than the releases of one run."""
+        """Refuse a guarantee that counts more than the releases of one run.
+
+        Raises:
+            InputError: where that is so.
+        """
         if self.guarantee != PLD:
             rule = "cannot go with a book, which counts the releases of single runs"
-            raise InputError.one(
-                "certificate", rule, f"a guarantee by {self.guarantee}"
-            )
+            guarantee = f"a guarantee by {self.guarantee}"
+            raise InputError.one("certificate", rule, guarantee)
 
     @model_serializer(mode="wrap")
     def _as_written(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A stored plan keeps the fields, and with them the digest, that it was written with."""
+        """A stored plan keeps the fields it was written with, and so its digest."""
         data: dict[str, Any] = plain(self)
         if self.schema_version == 1:
             data["noise_std"] = data.pop("mean_noise_std")
-        return (
-            {**data, "spec": put_back(data["spec"], self._removed)}
-            if self._removed
-            else data
-        )
+        if self._removed:
+            data["spec"] = put_back(data["spec"], self._removed)
+        return data
 
     @rule
     def _names_are_those_of_the_spec(self) -> Iterator[Fault]:
-        """The groups and the rows of the certificate are of the spec's groups, in order."""
+        """The groups and the rows of the certificate are of the spec's, in order."""
         names = [group.name for group in self.groups]
-        wanted = [group.name for group in self.spec.groups]
-        if names != wanted:
-            text = f"must be those of the spec ({', '.join(wanted)})"
+        names_of_spec = [group.name for group in self.spec.groups]
+        listed = ", ".join(names_of_spec)
+        if names != names_of_spec:
+            text = f"must be those of the spec ({listed})"
             yield Fault("groups", text, ", ".join(names) or "none")
         for row in self.certificate:
-            if row.group not in wanted:
-                yield Fault(
-                    "certificate.group",
-                    f"must be one of {', '.join(wanted)}",
-                    row.group,
-                )
+            if row.group not in names_of_spec:
+                yield Fault("certificate.group", f"must be one of {listed}", row.group)
 
     @rule
     def _groups_follow_from_the_spec(self) -> Iterator[Fault]:
@@ -403,26 +425,25 @@ class Plan(Shown, Checked):
                 stored = getattr(group, field)
                 if not _same(stored, value):
                     shown = f"{value:.12g}" if isinstance(value, float) else value
-                    yield Fault(
-                        f"{where}.{field}", f"must be the spec's, {shown}", stored
-                    )
+                    text = f"must be the spec's, {shown}"
+                    yield Fault(f"{where}.{field}", text, stored)
 
     def _parts_of_records(self, group: GroupPlan, stated: Group) -> dict[str, Any]:
         """Cohort, records, batches and steps of a group whose records are protected."""
         batch = self.spec.batch_size_of(stated)
         records = stated.records or 1
         return {
-            # clients take turns, so that a round has so many of them by the ratio
+            # Clients take turns, so that a round has so many of them by the ratio.
             "expected_cohort": group.sampling_ratio * stated.clients,
             "records": stated.records,
             "record_sampling_ratio": batch / records,
-            # E_i = K ceil(N / b): steps of a client in a round
+            # Steps of a client in a round, E_i = K ceil(N / b), with K epochs.
             "steps": (self.spec.local.epochs or 1) * math.ceil(records / batch),
         }
 
     @rule
     def _certificate_is_of_the_groups(self) -> Iterator[Fault]:
-        """Each row has delta, relation and unit of the plan; one row of a group guarantees."""
+        """Each row has delta, relation and unit of the plan, and one row guarantees."""
         groups = {group.name: group for group in self.groups}
         for row in self.certificate:
             if row.group not in groups:
@@ -437,11 +458,14 @@ class Plan(Shown, Checked):
                 if not _same(stored, value):
                     where = f"certificate.{row.group}.{row.accountant}.{field}"
                     yield Fault(where, f"must be the plan's, {value}", stored)
+        if not self.certificate:
+            return
         guaranteed = [row.group for row in self.certificate if row.guarantee]
-        for name in groups if self.certificate else ():
-            if guaranteed.count(name) != 1:
-                rule_ = "must have one row that guarantees"
-                yield Fault(f"certificate.{name}", rule_, guaranteed.count(name))
+        for name in groups:
+            rows = guaranteed.count(name)
+            if rows != 1:
+                text = "must have one row that guarantees"
+                yield Fault(f"certificate.{name}", text, rows)
 
     @rule
     def _noise_factors_are_those_of_the_law(self) -> Iterator[Fault]:
@@ -454,48 +478,46 @@ class Plan(Shown, Checked):
 
     @rule
     def _fields_fit_the_unit(self) -> Iterator[Fault]:
-        """Segments cover the rounds; records have fields where records are protected."""
+        """Segments cover the rounds; records have fields where they are protected."""
         of_records = self.spec.unit == "record"
+        text = "is only with unit: record"
+        if of_records:
+            text = "is required with unit: record"
         for group in self.groups:
             where = f"groups.{group.name}"
             if group.segments is not None:
                 rounds = sum(segment.rounds for segment in group.segments)
                 if rounds != self.spec.rounds:
-                    text = f"must cover the {self.spec.rounds} rounds"
-                    yield Fault(f"{where}.segments", text, rounds)
+                    covers = f"must cover the {self.spec.rounds} rounds"
+                    yield Fault(f"{where}.segments", covers, rounds)
                 if of_records:
                     yield Fault(f"{where}.segments", "is only for unit: client", rounds)
-            for field in (
-                "records",
-                "record_sampling_ratio",
-                "steps",
-                "participations",
-            ):
+            for field in _FIELDS_OF_RECORDS:
                 value = getattr(group, field)
-                if of_records != (value is not None):
-                    text = (
-                        f"is {'required' if of_records else 'only'} with unit: record"
-                    )
-                    yield Fault(
-                        f"{where}.{field}", text, "nothing" if of_records else value
-                    )
+                if of_records and value is None:
+                    yield Fault(f"{where}.{field}", text, "nothing")
+                elif not of_records and value is not None:
+                    yield Fault(f"{where}.{field}", text, value)
 
     @rule
     def _clipping_leaves_noise(self) -> Iterator[Fault]:
         """Sum and count do not cost a group more than its noise multiplier."""
         if self.clipping is None:
             return
-        update, count = (
-            self.clipping.update_noise_multiplier,
-            self.clipping.count_noise_multiplier,
+        # Of two releases with noise multipliers a and 2 b together: 1 / sqrt(1 / a^2 +
+        # 1 / (2 b)^2), as a client moves the count by a half.
+        combined = 1 / math.hypot(
+            1 / self.clipping.update_noise_multiplier,
+            1 / (2 * self.clipping.count_noise_multiplier),
         )
-        combined = 1 / math.hypot(1 / update, 1 / (2 * count))
-        text = f"must leave each group its noise multiplier; both together have {combined:g}"
-        least = min(group.noise_multiplier for group in self.groups)
+        rule_ = "must leave each group its noise multiplier; both together have"
+        smallest = min(group.noise_multiplier for group in self.groups)
         for group in self.groups:
-            planned = group.noise_multiplier * self.clip_factor(group) * group.scale
-            planned = planned if self.release == "joint" else least
-            if combined < planned * (1 - 1e-9):
+            planned = smallest
+            if self.release == "joint":
+                planned = group.noise_multiplier * self.clip_factor(group) * group.scale
+            if combined < planned * (1 - _ROUNDING):
+                text = f"{rule_} {combined:g}"
                 yield Fault("clipping", text, f"{group.name}: {planned:g}")
 
     @property
@@ -505,7 +527,10 @@ class Plan(Shown, Checked):
 
     @property
     def spec_digest(self) -> str:
-        """Content hash of the spec alone: the last digits of a plan follow the processor."""
+        """Content hash of the spec alone.
+
+        The last digits of a plan follow the processor, those of a spec do not.
+        """
         return digest(self.spec.model_dump(mode="json"))
 
     @property
@@ -524,9 +549,8 @@ class Plan(Shown, Checked):
 
     def law_of(self, group: GroupPlan) -> SamplingLaw:
         """The law by which a group is sampled, for persons with its contributions."""
-        return (group.sampling or self.spec.sampling).of_person(
-            group.contributions, self.unit
-        )
+        law = group.sampling or self.spec.sampling
+        return law.of_person(group.contributions, self.unit)
 
     def clip_factor(self, group: GroupPlan) -> float:
         """The group's own clipping norm over the spec's; 1 where it has none."""
@@ -537,15 +561,21 @@ class Plan(Shown, Checked):
     def clip_bound(self, group: GroupPlan) -> float:
         """The most, in L2 norm, that a client of the group adds to a released sum.
 
-        The noise multiplier that the group faces is the standard deviation of the noise on
-        that sum over this bound: ``noise_std = noise_multiplier * clip_bound(group)``.
+        The noise multiplier that the group faces is the standard deviation of the noise
+        on that sum over this bound: ``noise_std = noise_multiplier *
+        clip_bound(group)``. Where the norm follows a quantile, the bound is over the
+        norm of the round.
         """
-        if self.clipping is not None:  # in units of the norm of the round
+        if self.clipping is not None:
             return self.clipping.bound * self.clip_factor(group) * group.scale
         return (group.clipping_norm or self.spec.clipping_norm) * group.scale
 
     def at_round(self, group: GroupPlan, round_: int) -> tuple[float, float]:
-        """Sampling ratio of the group's clients and their noise multiplier in a round, from 1.
+        """Sampling ratio of a group's clients and their noise multiplier in a round.
+
+        Args:
+            group: of the plan.
+            round_: from 1.
 
         Raises:
             InputError: for a round that is not planned.
@@ -560,29 +590,29 @@ class Plan(Shown, Checked):
         return group.sampling_ratio, group.noise_multiplier
 
     def history(self, group: GroupPlan | str) -> History:
-        """What the unit that the group's budget protects will have been part of at the end.
+        """What the unit that a group's budget protects will have been part of.
 
         >>> plan.history("strict").rounds
         2
 
-        A client: one release per round, by segments where the rounds differ. A record of a
-        client: one release per noisy step in each round that the client takes part in, with the
-        record's own chance to be in a batch; that the clients take turns is not random and
-        amplifies nothing.
+        A client: one release per round, by segments where the rounds differ. A record
+        of a client: one release per noisy step in each round that the client takes part
+        in, with the record's own chance to be in a batch; that the clients take turns
+        is not random and amplifies nothing.
         """
         group = self.group(group) if isinstance(group, str) else group
         law = self.law_of(group)
+        noise_multiplier = group.noise_multiplier
         if group.releases is not None:
-            release = Release(
-                group.noise_multiplier, group.record_sampling_ratio or 1.0, law
-            )
+            ratio = group.record_sampling_ratio or 1.0
+            release = Release(noise_multiplier, ratio, law)
             return History.repeated(release, group.releases)
         if group.segments is not None:
             return History(
                 (Release(part.noise_multiplier, part.sampling_ratio, law), part.rounds)
                 for part in group.segments
             )
-        release = Release(group.noise_multiplier, group.sampling_ratio, law)
+        release = Release(noise_multiplier, group.sampling_ratio, law)
         return History.repeated(release, law.law.rounds_of_client(self.spec.rounds))
 
     def explain(self) -> str:
@@ -591,7 +621,7 @@ class Plan(Shown, Checked):
         >>> print(plan.explain())
         protected: each client; ...
         """
-        return "\n".join(import_module("privplan.report.tables").explanation(self))
+        return "\n".join(presenter().explanation(self))
 
     def to_json(self) -> str:
         """The text of ``plan.json``: the plan and its digest."""
@@ -607,21 +637,19 @@ class Plan(Shown, Checked):
         """A plan from plain data, refused when it is not what the planner wrote.
 
         Raises:
-            InputError: naming the first group whose numbers left its certificate, or the digest, or
-                what the data are instead of a plan.
+            InputError: naming the first group whose numbers left its certificate, or
+                the digest, or what the data are instead of a plan.
         """
         if not isinstance(data, dict):
-            raise InputError.one(
-                "plan", "must be a mapping of fields", type(data).__name__
-            )
+            rule = "must be a mapping of fields"
+            raise InputError.one("plan", rule, type(data).__name__)
         refuse_other_kind(data, PLAN, "plan")
-        written = data.get("digest")
-        plan = cls.of_content(
-            {key: value for key, value in data.items() if key != "digest"}
-        )
-        if written != plan.digest:
+        stored_digest = data.get("digest")
+        content = {key: value for key, value in data.items() if key != "digest"}
+        plan = cls.of_content(content)
+        if stored_digest != plan.digest:
             rule = "must be the hash of the plan, which was edited by hand"
-            raise InputError.one("plan.digest", rule, written)
+            raise InputError.one("plan.digest", rule, stored_digest)
         return plan
 
     @classmethod
@@ -649,7 +677,8 @@ class Plan(Shown, Checked):
                 "must be a plan, such as privplan.solve(spec), or the path of its file"
             )
             raise InputError.one("plan", rule, type(path).__name__)
-        path = Path(path) / "plan.json" if Path(path).is_dir() else path
+        if Path(path).is_dir():
+            path = Path(path) / "plan.json"
         text = read_text(path, "plan")
         try:
             data = load_json(text)

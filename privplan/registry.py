@@ -1,15 +1,15 @@
-"""Registries: the components of one kind by name, from this project and from other packages.
+"""Registries: the components of one kind by name, of this project and of others.
 
-Each kind of component (accountants, sampling laws, objectives, algorithms, data sets, ...) has one
-``Registry``. Inside the project a component is one module of the registry's package, which
-registers the component when it is imported; nothing else has to be changed. Other distributions
-declare an entry point in the registry's group: its name is the component's name, its value the
-component::
+Each kind of component (accountants, sampling laws, objectives, algorithms, data sets,
+...) has one ``Registry``. Inside the project a component is one module of the
+registry's package, which registers the component when it is imported; nothing else has
+to be changed. Other distributions declare an entry point in the registry's group: its
+name is the component's name, its value the component::
 
     [project.entry-points."privplan.accountants"]
     mine = "my_package.accountant:MyAccountant"
 
-Imports values and errors only, so that any layer may hold a registry.
+Imports errors only, so that any layer may hold a registry.
 """
 
 from __future__ import annotations
@@ -45,12 +45,15 @@ class Registry(Generic[T]):
 
     Args:
         field: how a message names the kind, such as ``accountant``.
-        group: entry-point group of other distributions, such as ``privplan.accountants``.
-        package: package whose modules register components when they are imported; None when
-            all components are registered by hand.
-        check: called with each component of another distribution: returns the component to
-            register (for example one that it made), or raises ``TypeError`` with the rule.
-        order: sort key of a component, for lists of names; the order of registration by default.
+        group: entry-point group of other distributions, such as
+            ``privplan.accountants``.
+        package: package whose modules register components when they are imported; None
+            when all components are registered by hand.
+        check: called with each component of another distribution: returns the component
+            to register (for example one that it made), or raises ``TypeError`` with the
+            rule.
+        order: sort key of a component, for lists of names; the order of registration by
+            default.
     """
 
     def __init__(
@@ -61,10 +64,15 @@ class Registry(Generic[T]):
         check: Callable[[object], T] | None = None,
         order: Callable[[T], Any] | None = None,
     ) -> None:
-        self.field, self.group = field, group
-        self._package, self._check, self._order = package, check, order
+        self.field = field
+        self.group = group
+        self._package = package
+        self._check = check
+        self._order = order
         self._components: dict[str, T] = {}
+        # Entry points that were not loaded, by the name of their component.
         self._points: dict[str, EntryPoint] = {}
+        # Whether all modules were imported and all entry points noted.
         self._complete = False
 
     def register(self, name: str, component: T) -> T:
@@ -76,7 +84,8 @@ class Registry(Generic[T]):
     def names(self) -> tuple[str, ...]:
         """Names of all components: the project's first, then those of entry points.
 
-        Entry points are listed by name and not loaded, so a broken one does no harm here.
+        Entry points are listed by name and not loaded, so a broken one does no harm
+        here.
         """
         self._find_all()
         return tuple(name for name, _ in self._ordered()) + tuple(self._points)
@@ -85,7 +94,8 @@ class Registry(Generic[T]):
         """All names with their components."""
         self._find_all()
         for name in tuple(self._points):
-            if name in self._points:  # a module may register the components of several
+            # A module may register the components of several.
+            if name in self._points:
                 self._load_point(name)
         return self._ordered()
 
@@ -101,69 +111,72 @@ class Registry(Generic[T]):
         return self._components[name]
 
     def is_loaded(self, name: str) -> bool:
-        """Whether the component of that exact name is registered, and not only an entry point."""
+        """Whether a component of that exact name is registered, no mere entry point."""
         return name in self._components
 
     def has_exactly(self, name: str) -> bool:
         """Whether a component has that name in just that spelling."""
-        return self._known(name) == name
+        return self._spelling(name) == name
 
     def name_of(self, text: str) -> str:
         """The registered spelling of a name."""
-        known = self._known(text)
-        if known is None:
+        spelling = self._spelling(text)
+        if spelling is None:
             names = self.names()
             rule = f"must be one of {', '.join(names)}{did_you_mean(text, names)}"
             raise InputError.one(self.field, rule, text)
-        return known
+        return spelling
 
     def __contains__(self, name: object) -> bool:
         """Whether a component has that name."""
-        return isinstance(name, str) and self._known(name) is not None
+        return isinstance(name, str) and self._spelling(name) is not None
 
     def __iter__(self) -> Iterator[str]:
         """Names of all components."""
         return iter(self.names())
 
     def _ordered(self) -> tuple[tuple[str, T], ...]:
-        items, order = tuple(self._components.items()), self._order
-        return (
-            items
-            if order is None
-            else tuple(sorted(items, key=lambda item: order(item[1])))
-        )
+        """All registered components by name, in the order of lists."""
+        items = tuple(self._components.items())
+        order = self._order
+        if order is None:
+            return items
+        return tuple(sorted(items, key=lambda item: order(item[1])))
 
     def _find(self, text: str) -> str | None:
+        """The name that a text means, among those that are registered or noted."""
         plain = _plain(text)
-        return next(
-            (n for n in (*self._components, *self._points) if _plain(n) == plain), None
-        )
+        for name in (*self._components, *self._points):
+            if _plain(name) == plain:
+                return name
+        return None
 
-    def _known(self, text: str) -> str | None:
-        """The registered spelling of a name; no more is imported than it takes to find it."""
-        ways: tuple[Callable[[], None], ...] = (
+    def _spelling(self, text: str) -> str | None:
+        """The registered spelling of a name; None of an unknown one.
+
+        No more is imported than it takes to find it.
+        """
+        steps: tuple[Callable[[], None], ...] = (
             lambda: self._load_module(text),
             self._import_modules,
             self._find_all,
         )
-        for find_more in ways:
-            known = self._find(text)
-            if known is not None:
-                return known
+        for find_more in steps:
+            name = self._find(text)
+            if name is not None:
+                return name
             find_more()
         return self._find(text)
 
     def _load_module(self, name: str) -> None:
+        """Import the project's module of a name, where there is one."""
         module = f"{self._package}.{_plain(name)}"
-        if (
-            self._package
-            and _plain(name).isidentifier()
-            and find_spec(module) is not None
-        ):
+        can_be_module = self._package and _plain(name).isidentifier()
+        if can_be_module and find_spec(module) is not None:
             import_module(module)
 
     def _find_all(self) -> None:
-        """Import the project's components; note the entry points of others without loading them."""
+        """Import the project's components; note entry points without loading them."""
         if self._complete:
             return
         self._complete = True
@@ -182,14 +195,14 @@ class Registry(Generic[T]):
         point = self._points[name]
         try:
             component = point.load()
-            self.register(
-                name, component if self._check is None else self._check(component)
-            )
-        except Exception as error:  # code of another distribution can fail in any way
+            if self._check is not None:
+                component = self._check(component)
+            self.register(name, component)
+        # Code of another distribution can fail in any way.
+        except Exception as error:
             first = (str(error).splitlines() or [type(error).__name__])[0]
-            rule = (
-                f"entry point {point.value!r} of group {self.group} must load: {first}"
-            )
+            entry_point = f"entry point {point.value!r} of group {self.group}"
+            rule = f"{entry_point} must load: {first}"
             raise InputError.one(self.field, rule, name) from None
 
 
@@ -198,15 +211,15 @@ def _plain(name: str) -> str:
 
 
 def instance_of(kind: type[Any]) -> Callable[[object], Any]:
-    """A check of components: an instance of a class, or a subclass, of which one is made."""
+    """A check of components: an instance of a class, or a class of which to make it."""
 
     def check(component: object) -> Any:
-        found = component
         if isinstance(component, type) and issubclass(component, kind):
-            found = component()
-        if not isinstance(found, kind):
-            raise TypeError(f"must be of {kind.__name__}, found {type(found).__name__}")
-        return found
+            component = component()
+        if not isinstance(component, kind):
+            name = type(component).__name__
+            raise TypeError(f"must be of {kind.__name__}, found {name}")
+        return component
 
     return check
 

@@ -1,8 +1,8 @@
-"""Base classes and field types of all values, and the one mechanism that reports faults.
+"""Base classes and field types of all values, and how their faults are reported.
 
-``parse`` makes a value from plain data. It validates every field and then every rule between
-fields (``rule``), also those between the valid fields of a value that has faulty ones, and
-raises one ``InputError`` with all faults.
+``parse`` makes a value from plain data. It validates every field and then every rule
+between fields (``rule``), also those between the valid fields of a value that has
+faulty ones, and raises one ``InputError`` with all faults.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
-from importlib import import_module
 from types import FunctionType
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar, get_args, get_origin
 
@@ -35,20 +34,37 @@ if TYPE_CHECKING:
 else:
     ModelMetaclass = type(BaseModel)
 
-from privplan.errors import (
-    INSTEAD,
-    REPLACE,
-    Fault,
-    Guided,
-    InputError,
-    NoSuchNameError,
-    did_you_mean,
-)
+from privplan.errors import Fault, InputError, did_you_mean
+from privplan.guidance import INSTEAD, REPLACE, Guided, NoSuchNameError
+from privplan.presenter import presenter
+
+# Smallest positive number that a field takes.
+SMALLEST = 1e-30
+# Largest positive number that a field takes; products of several stay finite.
+LARGEST = 1e40
+# Smallest number by which something may be divided, above 0.
+_SMALLEST_DIVISOR = 1e-100
+# Largest count: exact as a float, and so are sums and ratios of a few.
+LARGEST_COUNT = 10**15
+# A word of 64 bits holds a seed, a position, or a number of bytes.
+_LARGEST_WORD = 2**64 - 1
 
 
 def _not_a_bool(value: Any) -> Any:
     if isinstance(value, bool):
         raise ValueError("must be a number")
+    return value
+
+
+def _not_too_small(value: float) -> float:
+    if value < SMALLEST:
+        raise ValueError(f"must be {SMALLEST:g} or more")
+    return value
+
+
+def _divisor(value: float) -> float:
+    if 0 < value < _SMALLEST_DIVISOR:
+        raise ValueError(f"must be 0, or {_SMALLEST_DIVISOR:g} or more")
     return value
 
 
@@ -58,8 +74,12 @@ def _printable(value: str) -> str:
     return value
 
 
+def _printable_or_empty(value: str) -> str:
+    return _printable(value) if value else value
+
+
 def text_of(pattern: str, what: str) -> AfterValidator:
-    """A validator of text that a pattern matches as a whole; ``what`` says so in words."""
+    """A validator of text that a pattern matches as a whole; ``what`` says so."""
     compiled = re.compile(pattern)
 
     def check(value: str) -> str:
@@ -70,68 +90,51 @@ def text_of(pattern: str, what: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _printable_or_empty(value: str) -> str:
-    return _printable(value) if value else value
-
-
-LEAST = 1e-30  # least positive number that a field takes
-LARGEST = (
-    1e40  # largest positive number that a field takes; products of several stay finite
-)
-
-
-def _no_less(value: float) -> float:
-    if value < LEAST:
-        raise ValueError(f"must be {LEAST:g} or more")
-    return value
-
-
-def _divides(value: float) -> float:
-    if 0 < value < 1e-100:
-        raise ValueError("must be 0, or 1e-100 or more")
-    return value
-
-
-MOST = 10**15  # largest count: exact as a float, and so are sums and ratios of a few
-
 _NUMBER = BeforeValidator(_not_a_bool)
+_TITLE = "[A-Za-z0-9_<][A-Za-z0-9_ +.,:;%()/<>-]{0,99}"
+_TITLE_IN_WORDS = "up to 100 letters, digits, spaces and _ + . , : ; % ( ) / < > -"
+_LABEL_IN_WORDS = "up to 60 letters, digits and _ . + < > -"
+_HASH = "[0-9a-f]{64}"
+_HASH_IN_WORDS = "64 hexadecimal digits"
+
 Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_printable)]
+NameOrNone = Annotated[str, Field(max_length=200), AfterValidator(_printable_or_empty)]
+"""A ``Name``, or empty for what there is none of."""
+# The longest path of Linux.
 PathName = Annotated[
     str, Field(min_length=1, max_length=4096), AfterValidator(_printable)
 ]
-Label = Annotated[
-    str, text_of("[A-Za-z0-9_.+<>-]{1,60}", "up to 60 letters, digits and _ . + < > -")
-]
+Label = Annotated[str, text_of("[A-Za-z0-9_.+<>-]{1,60}", _LABEL_IN_WORDS)]
 """A name of code: of a hyperparameter, a task, a version."""
-_TITLE = "[A-Za-z0-9_<][A-Za-z0-9_ +.,:;%()/<>-]{0,99}"
-_TITLE_IN_WORDS = "up to 100 letters, digits, spaces and _ + . , : ; % ( ) / < > -"
 Title = Annotated[str, text_of(_TITLE, _TITLE_IN_WORDS)]
 """A name with few signs: of an algorithm, a metric, an aggregation rule."""
 TitleOrNone = Annotated[str, text_of(f"({_TITLE})?", _TITLE_IN_WORDS)]
-NameOrNone = Annotated[str, Field(max_length=200), AfterValidator(_printable_or_empty)]
-"""The same, and a ``Name``, or empty for what there is none of."""
-Hash = Annotated[str, text_of("[0-9a-f]{64}", "64 hexadecimal digits")]
+"""A ``Title``, or empty for what there is none of."""
+Hash = Annotated[str, text_of(_HASH, _HASH_IN_WORDS)]
 """SHA-256."""
-HashOrNone = Annotated[
-    str, text_of("([0-9a-f]{64})?", "64 hexadecimal digits, or empty")
+HashOrNone = Annotated[str, text_of(f"({_HASH})?", f"{_HASH_IN_WORDS}, or empty")]
+"""A ``Hash``, or empty for what there is none of."""
+Count = Annotated[int, _NUMBER, Field(ge=1, le=LARGEST_COUNT)]
+Natural = Annotated[int, _NUMBER, Field(ge=0, le=_LARGEST_WORD)]
+Positive = Annotated[
+    float, _NUMBER, Field(gt=0, le=LARGEST), AfterValidator(_not_too_small)
 ]
-Count = Annotated[int, _NUMBER, Field(ge=1, le=MOST)]
-Natural = Annotated[int, _NUMBER, Field(ge=0, le=2**64 - 1)]
-Positive = Annotated[float, _NUMBER, Field(gt=0, le=LARGEST), AfterValidator(_no_less)]
 NonNegative = Annotated[float, _NUMBER, Field(ge=0, le=1e100)]
 Real = Annotated[float, _NUMBER, Field(ge=-1e100, le=1e100)]
-Scale = Annotated[NonNegative, AfterValidator(_divides)]
-Probability = Annotated[float, _NUMBER, Field(gt=0, lt=1), AfterValidator(_no_less)]
-Fraction = Annotated[float, _NUMBER, Field(gt=0, le=1), AfterValidator(_no_less)]
+Scale = Annotated[NonNegative, AfterValidator(_divisor)]
+Probability = Annotated[
+    float, _NUMBER, Field(gt=0, lt=1), AfterValidator(_not_too_small)
+]
+Fraction = Annotated[float, _NUMBER, Field(gt=0, le=1), AfterValidator(_not_too_small)]
 
 
 def is_none(value: Any) -> bool:
-    """For ``exclude_if``: a field that is absent leaves no trace in JSON and in digests."""
+    """For ``exclude_if``: an absent field leaves no trace in JSON and in digests."""
     return value is None
 
 
 def omitted(description: str) -> Any:
-    """A field that is None where it is left out, and then absent from JSON and digests."""
+    """A field that is None and absent from JSON and digests where it is left out."""
     return Field(None, exclude_if=is_none, description=description)
 
 
@@ -150,7 +153,8 @@ class Named(Guided, tuple[Item, ...]):
     def names(self) -> list[str]:
         """Their names."""
         return [
-            str(getattr(one, "name", None) or getattr(one, "group", "")) for one in self
+            str(getattr(part, "name", None) or getattr(part, "group", ""))
+            for part in self
         ]
 
     def __getitem__(self, key: Any) -> Item:  # type: ignore[override]
@@ -164,40 +168,41 @@ class Named(Guided, tuple[Item, ...]):
 
 
 class Shown(Guided):
-    """What Python and notebooks show of a value; ``privplan.report.show`` knows how."""
+    """What Python and notebooks show of a value; the presenter knows how."""
 
     __slots__ = ()
 
     def __repr__(self) -> str:
-        return str(_shown("text", self))
+        return presenter().text(self)
 
     __str__ = __repr__
 
     def _repr_html_(self) -> str:
-        return str(_shown("page", self))
+        return presenter().page(self)
 
     def to_frame(self) -> Any:
-        """The same as a ``pandas.DataFrame``, a row per group, accountant, release or round."""
-        return _shown("frame", self)
+        """The same as a ``pandas.DataFrame``.
+
+        It has a row per group, accountant, release or round.
+        """
+        return presenter().frame(self)
 
     def plot(self) -> Any:
-        """The same as a picture: notebooks show it, ``save`` writes .png, .svg or .pdf."""
-        return _shown("picture", self)
+        """The same as a picture.
 
-
-def _shown(what: str, value: object) -> Any:
-    return getattr(import_module("privplan.report.show"), what)(value)
+        Notebooks show it, ``save`` writes .png, .svg or .pdf.
+        """
+        return presenter().picture(self)
 
 
 class _Kind(ModelMetaclass):
-    """Classes of values, which say what to write where they are called or read wrongly."""
+    """Classes of values, which say what to write instead of a wrong call or name."""
 
     def __call__(cls, *values: Any, **fields: Any) -> Any:  # noqa: N805
         if values or cls.__name__ == "Spec":
             rule = f"must be {INSTEAD.get(cls.__name__, 'given its fields by name')}"
-            raise InputError.one(
-                f"{cls.__name__}(...)", rule, values or ", ".join(fields)
-            )
+            passed = values or ", ".join(fields)
+            raise InputError.one(f"{cls.__name__}(...)", rule, passed)
         return super().__call__(**fields)
 
     def __getattr__(cls, name: str) -> Any:  # noqa: N805
@@ -214,33 +219,32 @@ class Value(Guided, BaseModel, metaclass=_Kind):
         part = f".{key}" if key in type(self).model_fields else f".groups[{key!r}]"
         raise TypeError(f"{type(self).__name__} has no parts in brackets; write {part}")
 
-    if not TYPE_CHECKING:  # or every field could be set
+    # A type checker would let every field be set.
+    if not TYPE_CHECKING:
 
         def __setattr__(self, name: str, value: Any) -> None:
             try:
                 super().__setattr__(name, value)
             except ValidationError:
-                raise InputError.one(
-                    name, f"cannot be changed; {REPLACE}", value
-                ) from None
+                rule = f"cannot be changed; {REPLACE}"
+                raise InputError.one(name, rule, value) from None
 
     def __dir__(self) -> list[str]:
         """The names of the project without those of pydantic."""
-        kinds = [kind for kind in type(self).__mro__ if kind not in (BaseModel, object)]
-        names = {
-            *type(self).model_fields,
-            *(name for kind in kinds for name in vars(kind)),
-        }
-        return sorted(
-            name for name in names if not name.startswith(("model_", "__pydantic"))
-        )
+        names = set(type(self).model_fields)
+        for kind in type(self).__mro__:
+            if kind not in (BaseModel, object):
+                names.update(vars(kind))
+        of_pydantic = ("model_", "__pydantic")
+        return sorted(name for name in names if not name.startswith(of_pydantic))
 
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
         protected_namespaces=(),
         allow_inf_nan=False,
-        defer_build=True,  # validators are built on first use: a command uses few of all values
+        # Validators are built on first use: a command uses few of all values.
+        defer_build=True,
     )
 
 
@@ -248,7 +252,10 @@ R = TypeVar("R", bound=Callable[[Any], Iterator[Fault]])
 
 
 def rule(check: R) -> R:
-    """Mark a method of a ``Checked`` value as a rule between its fields; it yields the faults."""
+    """Mark a method of a ``Checked`` value as a rule between its fields.
+
+    It yields the faults.
+    """
     check.__dict__["is_rule"] = True
     return check
 
@@ -259,19 +266,23 @@ class Checked(Value):
     def model_copy(
         self, *, update: Mapping[str, Any] | None = None, deep: bool = False
     ) -> Self:
-        """A copy with some fields changed; each is checked, the rules between them are not."""
-        kind, fields = type(self), dict[str, Any]()
+        """A copy with some fields changed.
+
+        Each is checked, the rules between them are not.
+        """
+        kind = type(self)
+        fields: dict[str, Any] = {}
         for name, value in (update or {}).items():
             if name not in kind.model_fields:
                 near = did_you_mean(name, kind.model_fields)
-                rule = f"is not a field of {kind.__name__}{near}; Spec.replace changes parts"
+                what = f"is not a field of {kind.__name__}{near}"
+                rule = f"{what}; Spec.replace changes parts"
                 raise InputError.one(name, rule, value)
+            data = {name: value}
             try:
-                part = _with_field(kind, name).model_validate(
-                    {name: value}, context=_PARSING
-                )
+                part = _with_field(kind, name).model_validate(data, context=_PARSING)
             except ValidationError as error:
-                raise InputError(faults_of(error, {name: value})) from None
+                raise InputError(faults_of(error, data)) from None
             fields[name] = getattr(part, name)
         return super().model_copy(update=fields, deep=deep)
 
@@ -281,14 +292,15 @@ class Checked(Value):
         cls, data: Any, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo
     ) -> Self:
         value = handler(data)
-        if info.context is not _PARSING and (faults := list(_rule_faults(value))):
-            raise InputError(faults)
+        if info.context is not _PARSING:
+            faults = list(_rule_faults(value))
+            if faults:
+                raise InputError(faults)
         return value
 
 
-_PARSING = {
-    "parse": True
-}  # context of ``parse``, which evaluates the rules after all fields
+# Context of ``parse``, which evaluates the rules after all fields.
+_PARSING = {"parse": True}
 
 
 _RULES = {
@@ -307,6 +319,7 @@ _RULES = {
 
 
 def _rule(error: dict[str, Any]) -> str:
+    """What a field must be, by an error of pydantic."""
     context = error.get("ctx", {})
     match error["type"]:
         case "greater_than":
@@ -323,19 +336,22 @@ def _rule(error: dict[str, Any]) -> str:
             return f"must have {context['max_length']} characters or fewer"
         case "enum" | "literal_error":
             expected = re.sub(r"<[\w.]+: ('.*?')>", r"\1", context["expected"])
-            return f"must be {'one of ' if ' or ' in expected else ''}{expected}"
+            # Of one value pydantic writes no ``or``.
+            several = "one of " if " or " in expected else ""
+            return f"must be {several}{expected}"
         case "value_error":
             return str(context["error"])
         case kind:
-            return (
-                _RULES.get(kind)
-                or _RULES.get(kind.partition("_")[0])
-                or str(error["msg"])
-            )
+            first_word = kind.partition("_")[0]
+            message = str(error["msg"])
+            return _RULES.get(kind) or _RULES.get(first_word) or message
 
 
 def where(location: tuple[int | str, ...], data: Any) -> str:
-    """``groups.strict.epsilon`` rather than ``groups.0.epsilon`` where the item has a name."""
+    """Where a value stands, as fields with dots; an item of a list by its name.
+
+    So ``groups.strict.epsilon`` rather than ``groups.0.epsilon``.
+    """
     words: list[str] = []
     for part in location:
         try:
@@ -353,36 +369,34 @@ def faults_of(
     """The errors of pydantic as faults, worded as all messages of the project."""
     faults = []
     for item in error.errors(include_url=False):
-        found = "nothing" if item["type"] == "missing" else item["input"]
+        location = item["loc"]
+        value = "nothing" if item["type"] == "missing" else item["input"]
         rule = _rule(dict(item))
         if item["type"] == "extra_forbidden" and kind is not None:
-            rule += did_you_mean(
-                item["loc"][-1], _fields_beside(kind, item["loc"], data)
-            )
-        faults.append(Fault(where(item["loc"], data) or "document", rule, found))
+            rule += did_you_mean(location[-1], _absent_fields(kind, location, data))
+        faults.append(Fault(where(location, data) or "document", rule, value))
     return faults
 
 
-def _fields_beside(
+def _absent_fields(
     kind: type[Value], location: tuple[int | str, ...], data: Any
 ) -> list[str]:
-    """Fields of the value that contains the location, without those that the data give."""
+    """Fields of the value around a location, without those that the data give."""
     for part in location[:-1]:
-        if isinstance(
-            part, int
-        ):  # an item of a list has the class that the list's field names
+        # An item of a list has the class that the list's field names.
+        if isinstance(part, int):
             data = data[part]
             continue
         field = kind.model_fields.get(part)
         if field is None:
             return []
         annotation: Any = field.annotation
-        inner = next(
-            (one for one in (*get_args(annotation), annotation) if _is_value(one)), None
-        )
+        candidates = (*get_args(annotation), annotation)
+        inner = next(filter(_is_value, candidates), None)
         if inner is None:
             return []
-        kind, data = inner, data[part]
+        kind = inner
+        data = data[part]
     return [name for name in kind.model_fields if name not in data]
 
 
@@ -394,19 +408,32 @@ T = TypeVar("T", bound="Value")
 
 
 def parse(
-    kind: type[T], data: Any, known: Iterable[Fault] = (), hidden: Iterable[str] = ()
+    kind: type[T],
+    data: Any,
+    reported: Iterable[Fault] = (),
+    hidden: Iterable[str] = (),
 ) -> T:
-    """Make a value from plain data."""
-    faults = [*known]
+    """Make a value from plain data.
+
+    Args:
+        kind: class of the value.
+        data: plain data.
+        reported: faults of the data that are known before; they come first.
+        hidden: fields whose faults are left out, as those of reported faults.
+
+    Raises:
+        InputError: with all faults, of fields and of rules between them.
+    """
+    faults = [*reported]
     silent = {*hidden, *(fault.field for fault in faults)}
     try:
         value = kind.model_validate(data, context=_PARSING)
-        found = list(_rule_faults(value))
+        new_faults = list(_rule_faults(value))
     except ValidationError as error:
-        found = faults_of(error, data, kind)
+        new_faults = faults_of(error, data, kind)
         if isinstance(data, dict):
-            found += _rule_faults(_valid_part(kind, data), AttributeError)
-    faults += [fault for fault in found if fault.field not in silent]
+            new_faults += _rule_faults(_valid_part(kind, data), AttributeError)
+    faults += [fault for fault in new_faults if fault.field not in silent]
     if faults:
         raise InputError(faults)
     return value
@@ -421,7 +448,13 @@ def digest(data: Any) -> str:
 def _rule_faults(
     value: Value, *unknown: type[Exception], prefix: str = ""
 ) -> Iterator[Fault]:
-    """The faults of the rules of a value and of its fields, up to a field that is ``unknown``."""
+    """The faults of the rules of a value and of its fields.
+
+    Args:
+        value: whose fields are valid.
+        unknown: errors that end a rule, because it reads a field that is not valid.
+        prefix: of the fields that the faults name.
+    """
     for check in _rules(type(value)):
         with suppress(*unknown):
             for fault in check(value):
@@ -433,15 +466,17 @@ def _rule_faults(
 
 @lru_cache(maxsize=1000)
 def _rules(kind: type[Value]) -> tuple[Callable[[Value], Iterator[Fault]], ...]:
-    members = [
-        member for base in reversed(kind.__mro__) for member in vars(base).values()
-    ]
-    methods = [member for member in members if isinstance(member, FunctionType)]
-    return tuple(method for method in methods if hasattr(method, "is_rule"))
+    """The rules of a class, those of its bases first."""
+    rules = []
+    for base in reversed(kind.__mro__):
+        for member in vars(base).values():
+            if isinstance(member, FunctionType) and hasattr(member, "is_rule"):
+                rules.append(member)
+    return tuple(rules)
 
 
 def _valid_part(kind: type[Value], data: dict[str, Any]) -> Value:
-    """A value of the valid fields; reading one of the others raises AttributeError."""
+    """A value of the valid fields; reading another one raises AttributeError."""
     part = kind.model_construct()
     for name, field in kind.model_fields.items():
         if name in data or field.is_required():
@@ -457,22 +492,17 @@ def _valid_field(kind: type[Value], name: str, data: Any) -> Any:
     annotation: Any = kind.model_fields[name].annotation
     inner = (get_args(annotation) or (annotation,))[0]
     if _is_value(inner):
-        several = get_origin(annotation) is tuple
-        if (
-            several
-            and isinstance(data, list)
-            and all(isinstance(item, dict) for item in data)
-        ):
+        if get_origin(annotation) is not tuple:
+            if isinstance(data, dict):
+                return _valid_part(inner, data)
+        elif isinstance(data, list) and all(isinstance(item, dict) for item in data):
             return tuple(_valid_part(inner, item) for item in data)
-        if not several and isinstance(data, dict):
-            return _valid_part(inner, data)
     return getattr(_with_field(kind, name).model_validate({name: data}), name)
 
 
 @lru_cache(maxsize=1000)
 def _with_field(kind: type[Value], name: str) -> type[Value]:
     """A class with that field only."""
-    fields: dict[str, Any] = {
-        name: (kind.model_fields[name].annotation, kind.model_fields[name])
-    }
+    field = kind.model_fields[name]
+    fields: dict[str, Any] = {name: (field.annotation, field)}
     return create_model(kind.__name__, __base__=Value, **fields)

@@ -23,7 +23,7 @@ __all__ = sorted(_WHERE)
 
 def __getattr__(name: str) -> object:
     if name not in _WHERE:
-        from privplan.errors import NoSuchNameError
+        from privplan.guidance import NoSuchNameError
 
         raise NoSuchNameError(sys.modules[__name__], name)
     return getattr(import_module(_WHERE[name]), name)

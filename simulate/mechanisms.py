@@ -13,7 +13,8 @@ from privplan.accounting.release import SamplingLaw
 from privplan.discrete_gaussian import discrete_gaussian, scale_for
 from privplan.errors import InputError
 from privplan.record import GroupShare, ReleaseRecord
-from privplan.streams import SecureStream, fingerprint
+from privplan.secure_stream import SecureStream
+from privplan.streams import fingerprint
 from simulate.components import ClientUpdate, GroupSum, Mechanism, Noise, Released
 
 # Steps of a grid up to which sums of floating-point numbers are exact.

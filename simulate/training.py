@@ -14,7 +14,8 @@ import numpy as np
 from torch import Tensor, nn
 
 from privplan.bundle import Bundle
-from privplan.errors import InputError, checked_call
+from privplan.errors import InputError
+from privplan.guidance import checked_call
 from privplan.plan import Plan
 from privplan.publishing import publish
 from privplan.record import RunRecord

@@ -19,7 +19,8 @@ from privplan.discrete_gaussian import (
 )
 from privplan.errors import InputError, UnsupportedError
 from privplan.laws.sampling_law import SamplingLaw
-from privplan.streams import NoiseKey, fingerprint, private_seed, stream, streams
+from privplan.secure_stream import NoiseKey
+from privplan.streams import fingerprint, private_seed, stream, streams
 
 LAST = np.array([0, 1, 17, 99_999, 2**31, 2**32 - 1])
 

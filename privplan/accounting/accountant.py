@@ -14,7 +14,7 @@ from typing import Protocol, cast
 from privplan.accounting.release import History, Relation
 from privplan.errors import InputError, UnsupportedError
 from privplan.registry import Registry
-from privplan.values import LEAST
+from privplan.values import SMALLEST
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,9 @@ class Accountant(Protocol):
 
 def checked_delta(delta: float) -> float:
     """``delta`` itself when it is in [1e-30, 1)."""
-    if not LEAST <= delta < 1:
+    if not SMALLEST <= delta < 1:
         # The smallest delta is named only to whom it matters.
-        bounds = "[1e-30, 1)" if 0 < delta < LEAST else "(0, 1)"
+        bounds = "[1e-30, 1)" if 0 < delta < SMALLEST else "(0, 1)"
         raise InputError.one("delta", f"must be in {bounds}", delta)
     return delta
 

@@ -29,8 +29,8 @@ from privplan.errors import (
     InputError,
     TooLittleNoiseError,
     UnsupportedError,
-    checked_call,
 )
+from privplan.guidance import checked_call
 from privplan.laws.law import Pair
 
 # Smallest and largest noise multiplier of a search.

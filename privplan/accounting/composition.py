@@ -19,10 +19,11 @@ from privplan.accounting.certificate import Certificate, certify, disagreements,
 from privplan.accounting.closed_form import ClosedFormAccountant, failed_conditions
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.accounting.tradeoff import TradeOff, profile_of, tradeoff
-from privplan.errors import Fault, InputError, UnsupportedError, checked_call
+from privplan.errors import Fault, InputError, UnsupportedError
+from privplan.guidance import checked_call
 from privplan.laws.law import Law
 from privplan.laws.sampling_law import known_laws
-from privplan.values import LARGEST, LEAST
+from privplan.values import LARGEST, SMALLEST
 
 # Relative distance of a cohort from a whole number that rounding of a ratio leaves.
 _WHOLE_COHORT = 1e-6
@@ -208,16 +209,16 @@ def _release_faults(
 ) -> list[Fault]:
     """Faults of the numbers of equal releases."""
     faults = []
-    if sampling_ratio is None or not LEAST <= sampling_ratio <= 1:
-        rule = f"must be in [{LEAST:g}, 1]"
+    if sampling_ratio is None or not SMALLEST <= sampling_ratio <= 1:
+        rule = f"must be in [{SMALLEST:g}, 1]"
         faults.append(Fault("sampling_ratio", rule, sampling_ratio))
     elif law.everyone and sampling_ratio != 1:
         rule = f"must be 1 under {law.phrase}"
         faults.append(Fault("sampling_ratio", rule, sampling_ratio))
 
     # Compared before it is converted: a whole number may be no float.
-    if noise_multiplier is None or not LEAST <= noise_multiplier <= LARGEST:
-        rule = f"must be in [{LEAST:g}, {LARGEST:g}]"
+    if noise_multiplier is None or not SMALLEST <= noise_multiplier <= LARGEST:
+        rule = f"must be in [{SMALLEST:g}, {LARGEST:g}]"
         faults.append(Fault("noise_multiplier", rule, noise_multiplier))
 
     turn = law.rounds_for(1)
@@ -293,8 +294,8 @@ def _population_faults(delta: float | None, clients: int | None) -> list[Fault]:
     if delta is None and (clients is None or clients < 2):
         rule = "must be given, or 2 or more clients for clients^-1.1"
         faults.append(Fault("delta", rule, delta))
-    if delta is not None and not LEAST <= delta < 1:
-        faults.append(Fault("delta", f"must be in [{LEAST:g}, 1)", delta))
+    if delta is not None and not SMALLEST <= delta < 1:
+        faults.append(Fault("delta", f"must be in [{SMALLEST:g}, 1)", delta))
     return faults
 
 

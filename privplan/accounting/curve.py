@@ -18,8 +18,9 @@ from privplan.accounting.pld import PldAccountant
 from privplan.accounting.pld.accountant import DELTA_TOLERANCE, TOLERANCE
 from privplan.accounting.pld.accountant import compose as composed_loss
 from privplan.accounting.release import History, Relation, Release
-from privplan.errors import InputError, checked_call
-from privplan.values import MOST
+from privplan.errors import InputError
+from privplan.guidance import checked_call
+from privplan.values import LARGEST_COUNT
 
 # The smallest tolerance of epsilon that can be met.
 LEAST_TOLERANCE = 1e-6
@@ -52,12 +53,12 @@ def counted(release: Releases | None) -> list[tuple[Release, int]]:
 
 def checked_rounds(rounds: Any) -> int:
     """A whole number of rounds, 0 or more."""
-    rule = f"must be a whole number from 0 to {MOST:g}"
+    rule = f"must be a whole number from 0 to {LARGEST_COUNT:g}"
     try:
         whole = not isinstance(rounds, bool) and int(rounds) == rounds
     except (TypeError, ValueError, OverflowError):
         whole = False
-    if not whole or not 0 <= rounds <= MOST:
+    if not whole or not 0 <= rounds <= LARGEST_COUNT:
         raise InputError.one("rounds", rule, rounds)
     return int(rounds)
 

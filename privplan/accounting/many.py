@@ -14,7 +14,8 @@ from privplan.accounting.accountant import Interval
 from privplan.accounting.certificate import laws
 from privplan.accounting.composition import Composition, composition
 from privplan.accounting.pld.accountant import PldAccountant
-from privplan.errors import InputError, TooLittleNoiseError, checked_call
+from privplan.errors import InputError, TooLittleNoiseError
+from privplan.guidance import checked_call
 from privplan.processes import Progress, finish, in_jobs
 
 # The numbers of a question, each of which may be an array.

@@ -12,7 +12,8 @@ from privplan.book.database import address_of, shown
 from privplan.book.entry import BookedRun, booking_of, declared
 from privplan.book.remaining import Remaining, remaining
 from privplan.book.spending import Spending, account_of, delta_for, spendings
-from privplan.errors import InputError, checked_call
+from privplan.errors import InputError
+from privplan.guidance import checked_call
 from privplan.values import Shown
 from privplan.verification.verify import judge
 

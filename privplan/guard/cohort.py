@@ -11,7 +11,7 @@ import numpy as np
 
 from privplan.errors import InputError
 from privplan.plan import GroupPlan, Plan
-from privplan.streams import KEY_BYTES, SecureStream
+from privplan.secure_stream import KEY_BYTES, SecureStream
 
 Available = Mapping[str, Iterable[int]]
 """Positions of the clients that are there, by group; from 0 to the plan's clients - 1."""

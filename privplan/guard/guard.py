@@ -55,10 +55,11 @@ from privplan.guard.storage import (
 )
 from privplan.guard.testimony import Testimony
 from privplan.guard.vectors import clip
-from privplan.ledger import Witnessing, history_of, worst_client
+from privplan.ledger import history_of, worst_client
 from privplan.plan import Plan
 from privplan.record import Executed, ReleaseRecord
-from privplan.streams import secure_stream
+from privplan.secure_stream import secure_stream
+from privplan.witness import Witnessing
 
 if TYPE_CHECKING:
     from privplan.guard.booked import RunInBook

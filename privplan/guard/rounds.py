@@ -17,7 +17,7 @@ from privplan.guard.vectors import keep_largest
 from privplan.plan import GroupPlan, Plan
 from privplan.planning.factors import RULES
 from privplan.record import GroupShare, ReleaseRecord, Residual
-from privplan.streams import SecureStream
+from privplan.secure_stream import SecureStream
 
 Evidence = Literal["public", "internal"]
 Update = np.ndarray | GroupTotal

@@ -10,9 +10,9 @@ import numpy as np
 
 from privplan.guard.rounds import Drawn
 from privplan.guard.storage import Storage
-from privplan.ledger import Witnessing
 from privplan.plan import Plan
 from privplan.record import ReleaseRecord
+from privplan.witness import Witnessing
 
 
 class Testimony:

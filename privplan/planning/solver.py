@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privplan.errors import InfeasibleError, InputError, checked_call
+from privplan.errors import InfeasibleError, InputError
+from privplan.guidance import checked_call
 from privplan.plan import ObjectiveValue, Plan
 from privplan.planning.assemble import Decisions, assemble, failed_conditions
 from privplan.planning.choices import decide_free_choices, optimised

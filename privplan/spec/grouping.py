@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from privplan.accounting.gdp import mu_of
 from privplan.errors import Fault, InputError
 from privplan.files import read_text
-from privplan.values import LARGEST, LEAST
+from privplan.values import LARGEST, SMALLEST
 
 Floats = NDArray[np.float64]
 
@@ -249,8 +249,8 @@ def _fault(
             value = math.nan
         if math.isnan(value):
             return f"{name} must be a number", cell
-        if name == "delta" and not LEAST <= value < 1:
+        if name == "delta" and not SMALLEST <= value < 1:
             return "delta must be in (0, 1)", value
-        if name == "epsilon" and not LEAST <= value <= LARGEST:
-            return f"epsilon must be in [{LEAST:g}, {LARGEST:g}]", value
+        if name == "epsilon" and not SMALLEST <= value <= LARGEST:
+            return f"epsilon must be in [{SMALLEST:g}, {LARGEST:g}]", value
     return None

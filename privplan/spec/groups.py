@@ -118,8 +118,8 @@ def _delta(value: Any) -> Any:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
         raise ValueError("must be a number in (0, 1) or a law such as n^-1.1") from None
-    if not values.LEAST <= number < 1:
-        least = f", {values.LEAST:g} or more" if 0 < number < values.LEAST else ""
+    if not values.SMALLEST <= number < 1:
+        least = f", {values.SMALLEST:g} or more" if 0 < number < values.SMALLEST else ""
         raise ValueError(f"must be in (0, 1){least}")
     return number
 
@@ -134,7 +134,7 @@ def _kept_fractions(value: Any) -> Any:
     numeric = all(
         isinstance(kept, int | float) and not isinstance(kept, bool) for kept in value
     )
-    if not numeric or not all(values.LEAST <= kept <= 1 for kept in value):
+    if not numeric or not all(values.SMALLEST <= kept <= 1 for kept in value):
         raise ValueError(rule)
     return tuple(float(kept) for kept in value)
 

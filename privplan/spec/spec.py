@@ -26,14 +26,9 @@ from privplan.accounting.release import (
     is_client,
 )
 from privplan.accounting.tradeoff import implied_risk, limit_of
-from privplan.errors import (
-    REPLACE,
-    Fault,
-    InputError,
-    TooLittleNoiseError,
-    did_you_mean,
-)
+from privplan.errors import Fault, InputError, TooLittleNoiseError, did_you_mean
 from privplan.files import SPEC, read_text, refuse_other_kind, spec_mapping
+from privplan.guidance import REPLACE
 from privplan.laws.law import Use
 from privplan.names import name_faults, skeleton
 from privplan.spec.base import exclusions
@@ -56,7 +51,7 @@ from privplan.spec.training import (
     ServerOptimiser,
 )
 from privplan.values import (
-    LEAST,
+    SMALLEST,
     Checked,
     Count,
     Name,
@@ -594,9 +589,9 @@ class Spec(Shown, Checked):
             is_counted = self.unit == "client" or group.records
             if is_counted and group.delta is None:
                 deltas.add(self.delta_of(group))
-        text = f"must be in [{LEAST:g}, 1) for these groups; {self.delta} is not"
+        text = f"must be in [{SMALLEST:g}, 1) for these groups; {self.delta} is not"
         for delta in sorted(deltas):
-            if not LEAST <= delta < 1:
+            if not SMALLEST <= delta < 1:
                 yield Fault("delta", text, delta)
 
     @rule

@@ -29,7 +29,7 @@ from privplan.errors import Fault, InputError
 from privplan.limits import GIB, regular
 from privplan.registry import points
 from privplan.values import (
-    MOST,
+    LARGEST_COUNT,
     Checked,
     Count,
     Fraction,
@@ -125,7 +125,7 @@ def walk(steps: int, momentum: float) -> float:
 def local_rate(steps: Any, momentum: Any) -> float:
     """Local learning rate of the default recipe: UNIT, or less where momentum carries far."""
     numbers = all(isinstance(one, int | float) for one in (steps, momentum))
-    if not numbers or not (1 <= steps <= MOST and 0 <= momentum < 1):
+    if not numbers or not (1 <= steps <= LARGEST_COUNT and 0 <= momentum < 1):
         return UNIT
     return min(
         UNIT, float(f"{UNIT * max(MOST_STEPS, steps) / walk(steps, momentum):.4g}")

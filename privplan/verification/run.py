@@ -18,7 +18,8 @@ from privplan.ledger import LedgerText
 from privplan.plan import Plan
 from privplan.record import GroupShare, ReleaseRecord, RunRecord
 from privplan.releases import stored_fault
-from privplan.streams import NoiseKey, Purpose, private_seed, stream
+from privplan.secure_stream import NoiseKey
+from privplan.streams import Purpose, private_seed, stream
 from privplan.values import Shown
 
 Shares = list[tuple[ReleaseRecord, GroupShare]]

@@ -10,15 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from privplan.auditing import AuditEvidence
-from privplan.errors import Fault, InputError, PrivplanError, checked_call
+from privplan.errors import Fault, InputError, PrivplanError
 from privplan.evidence.replay import ReplayReport
+from privplan.guidance import checked_call
 from privplan.ledger import LedgerText, history_of, read_ledger
 from privplan.limits import MOST_CLIENTS
 from privplan.plan import Plan
 from privplan.proven import finding_on_run
 from privplan.record import LEDGER, PLAN, RunRecord, run_folder
 from privplan.registry import points
-from privplan.streams import NoiseKey
+from privplan.secure_stream import NoiseKey
 from privplan.threads import one_product_thread
 from privplan.verification.checks.check import CHECKS, run_checks
 from privplan.verification.checks.replay import claimed_rounds

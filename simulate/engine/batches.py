@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privplan.streams import NoiseKey, Purpose, streams
+from privplan.secure_stream import NoiseKey
+from privplan.streams import Purpose, streams
 from simulate.data.dataset import Dataset
 from simulate.data.partition.clients import ClientPartition
 from simulate.local.sgd import PADDING

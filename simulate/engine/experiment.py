@@ -16,8 +16,9 @@ from torch import Tensor
 from privplan.discrete_gaussian import grid_of
 from privplan.errors import Fault, InputError
 from privplan.plan import GroupPlan
+from privplan.secure_stream import NoiseKey
 from privplan.spec.groups import LocalTraining
-from privplan.streams import NoiseKey, Purpose, private_seed, stream
+from privplan.streams import Purpose, private_seed, stream
 from simulate import audit as canary_clients
 from simulate.algorithm import Algorithm, groups_in_round, sensitivity_bound
 from simulate.data.augmentation import augmentation_faults

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from privplan.evidence.rounds import vector_digest
-from privplan.ledger import Witness
 from privplan.record import RoundMetrics
 from privplan.streams import Purpose
+from privplan.witness import Witness
 from simulate import audit as traces
 from simulate import postprocessing
 from simulate.algorithm import weights

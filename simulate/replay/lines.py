@@ -12,7 +12,8 @@ from privplan.discrete_gaussian import grid_of, scale_for
 from privplan.plan import GroupPlan
 from privplan.planning.factors import rule_of
 from privplan.record import GroupShare, ReleaseRecord
-from privplan.streams import SecureStream, mask_digest
+from privplan.secure_stream import SecureStream
+from privplan.streams import mask_digest
 from simulate.replay.draws import (
     NOISE,
     RECORD_NOISE,

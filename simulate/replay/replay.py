@@ -32,7 +32,7 @@ from privplan.ledger import read_ledger
 from privplan.plan import Plan
 from privplan.record import PLAN, ReleaseRecord, RunRecord
 from privplan.releases import NOT_STORED, StoredReleases, stored_fault, stored_releases
-from privplan.streams import NoiseKey
+from privplan.secure_stream import NoiseKey
 from simulate.algorithm import Algorithm
 from simulate.algorithms.registry import ALGORITHMS
 from simulate.data.partition.clients import client_arrays

@@ -13,7 +13,7 @@ import numpy as np
 
 from privplan.accounting.release import SamplingLaw
 from privplan.plan import Plan
-from privplan.streams import NoiseKey
+from privplan.secure_stream import NoiseKey
 from simulate.own_parts import RunParts
 from simulate.recipe import Recipe
 from simulate.replay.draws import MASK, SAMPLING, stream

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from privplan.errors import InputError
-from privplan.ledger import Witnessing
 from privplan.plan import Plan
 from privplan.record import RECORD
-from privplan.streams import NoiseKey, key_beside
+from privplan.secure_stream import NoiseKey, key_beside
+from privplan.witness import Witnessing
 from simulate.algorithms.registry import (
     ALGORITHMS,
     AlgorithmEntry,

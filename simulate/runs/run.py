@@ -11,8 +11,8 @@ from pathlib import Path
 
 from privplan.errors import PrivplanError
 from privplan.files import locked
-from privplan.ledger import Witness
 from privplan.record import PLAN, RunRecord
+from privplan.witness import Witness
 from simulate.engine.experiment import Experiment
 from simulate.engine.loop import Progress, initial_state, train
 from simulate.models.start import keep

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import structure
-from privplan.errors import NoSuchNameError
+from privplan.guidance import NoSuchNameError
 from privplan.spec.spec import Spec
 from tests.structure import test_spec_fields
 

@@ -17,7 +17,7 @@ from privplan.accounting.release import History, Release, SamplingLaw
 from privplan.errors import InputError, TooLittleNoiseError, UnsupportedError
 from privplan.laws.capped import cap_of
 from privplan.report.tables import answer
-from privplan.streams import SecureStream
+from privplan.secure_stream import SecureStream
 from privplan.verification.verify import load_run
 from simulate.replay.replay import Replay
 from simulate.runs.request import Request

@@ -17,7 +17,7 @@ from privplan.guard.guard import Guard
 from privplan.plan import Plan
 from privplan.publishing import publish
 from privplan.record import CHECKPOINT, LEDGER, PLAN, RECORD, VERDICT, RunRecord
-from privplan.streams import NoiseKey
+from privplan.secure_stream import NoiseKey
 from simulate import mechanisms
 from simulate.engine.loop import train
 from simulate.runs import evidence_writer

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn import functional
 
+from privplan.secure_stream import NoiseKey
 from privplan.spec.spec import Spec
-from privplan.streams import NoiseKey
 from simulate.algorithms.registry import ALGORITHMS, Hyperparameters, algorithm
 from simulate.components import LocalResult
 from simulate.engine.loop import initial_state, run_round

@@ -21,7 +21,7 @@ from privplan.evidence.rounds import VECTORS
 from privplan.ledger import read_ledger
 from privplan.planning.solver import solve
 from privplan.record import LEDGER, RunRecord
-from privplan.streams import NoiseKey
+from privplan.secure_stream import NoiseKey
 from privplan.verification.verify import judge, load_run
 from simulate.engine import cohort
 from simulate.engine.round import RoundContext, released_coordinates

@@ -19,6 +19,7 @@ ALLOWED = (
     # the sampler of a law and the streams of a key: primitives
     "privplan.discrete_gaussian",
     "privplan.streams",
+    "privplan.secure_stream",
     "privplan.spec.training",  # constants of the server optimisers
     "simulate.data",
     "simulate.models",

@@ -11,7 +11,7 @@ from privplan.evidence.noise import NOISE_EVIDENCE
 from privplan.evidence.replay import ReplayReport
 from privplan.ledger import read_ledger
 from privplan.record import LEDGER, REPLAY, RunRecord
-from privplan.streams import NoiseKey
+from privplan.secure_stream import NoiseKey
 from privplan.verification.checks.regenerated_cohorts import cohorts_regenerated
 from privplan.verification.checks.regenerated_noise import noise_regenerated
 from privplan.verification.verify import judge, load_run

@@ -1,0 +1,233 @@
+"""Calls from Python that are wrong, answered with what to write."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from privplan.errors import InputError, PrivplanError, did_you_mean
+
+SYNONYMS = {
+    "sample_rate": "sampling_ratio",
+    "q": "sampling_ratio",
+    "sigma": "noise_multiplier",
+    "noise": "noise_multiplier",
+    "get_noise_multiplier": "noise_multiplier",
+    "steps": "rounds",
+    "eps": "epsilon",
+    "target_epsilon": "epsilon",
+    "compute_epsilon": "epsilon",
+    "get_epsilon": "epsilon",
+    "target_delta": "delta",
+    "n": "clients",
+    "unknown": "solve_for",
+    "summary": "explain",
+    "table": "to_frame",
+    "to_pandas": "to_frame",
+    "to_csv": "to_frame",
+    "show": "plot",
+    "ok": "kept",
+    "passed": "kept",
+    "accuracy": "score",
+    "parameters": "model",
+    "from_dict": "parse",
+    "from_yaml": "load",
+    "read": "load",
+    "open": "load",
+    "load_plan": "load",
+    "load_spec": "load",
+    "to_dict": "plain",
+    "to_yaml": "save",
+    "plan": "solve",
+    "run": "train",
+    "simulate": "train",
+    "verdict": "verify",
+    "init": "preset",
+}
+"""What other libraries call an argument, or a part of a value or of the package."""
+REPLACE = 'write spec.replace(rounds=80, groups={"strict": {"epsilon": 1}})'
+_REALISED = "privplan.verify('run').groups['strict'].realised_upper"
+INSTEAD = {
+    "Spec": 'privplan.Spec.parse({"name": ..., "groups": [...]}), or privplan.Spec.load(path)',
+    "Plan": "privplan.solve(spec), or privplan.Plan.load(path)",
+    "load": "privplan.Plan.load(path), privplan.Spec.load(path) or privplan.load_run(folder)",
+    "Group": '{"name": "strict", "clients": 100, "epsilon": 2} in Spec.parse',
+    "train": "simulate.train(plan, dataset='digits')",
+    "compare": "simulate.compare(plan, ['planned', 'FedAvg'])",
+    "explain": "plan.explain()",
+    "plot": "plan.plot()",
+    "plain": ".to_json()",
+    "verify": "privplan.verify('run')",
+    "to_json": "json.dumps(spec.plain())",
+    "history": "plan.history('strict')",
+    "epsilon": "privplan.account(history, delta=1e-5).epsilon",
+    "noise_multiplier": "privplan.calibrate(1, delta=1e-5, sampling_ratio=0.02, rounds=50)",
+    "score": "run.record.accuracy",
+    "predict": "run.model()(records)",
+    "Spec.save": "yaml.safe_dump(spec.plain())",
+    "Plan.epsilon": "plan.certificate['strict'].epsilon",
+    "Plan.noise_multiplier": "plan.groups['strict'].noise_multiplier",
+    "GroupVerdict.epsilon": ".budget, .planned or .realised_upper",
+    "TrainedRun.save": "torch.save(run.model().state_dict(), 'model.pt')",
+    **{f"{kind}.epsilon": _REALISED for kind in ("Run", "TrainedRun", "Verdict")},
+}
+"""What to write for a name that does not exist, of a kind of value or of all."""
+NUMBERS = {
+    "noise_multiplier",
+    "sampling_ratio",
+    "delta",
+    "epsilon",
+    "clients",
+    "rounds",
+    "contributions",
+}
+"""Arguments that are numbers wherever they are asked for."""
+_TAKE_ARRAYS = ("account", "bounds")
+
+
+def _instead(owner: Any, name: str) -> str:
+    """What to write for a name that an owner does not have."""
+    from importlib.metadata import entry_points
+
+    answer = _answer(owner, name)
+    meant = SYNONYMS.get(name, name)
+    if answer is None and meant in entry_points(group="privplan.commands").names:
+        answer = f"on the command line: privplan {meant} --help"
+    if answer:
+        return f"; write {answer}"
+    return did_you_mean(name, _public(owner)) or "; docs/api.md lists all names"
+
+
+def _answer(owner: Any, name: str) -> str | None:
+    """The call or the part that a name means, as it is written."""
+    import privplan
+
+    meant = SYNONYMS.get(name, name)
+    of_kind = INSTEAD.get(f"{_kind(owner)}.{meant}")
+    if of_kind:
+        return of_kind
+    public = _public(owner)
+    if meant in public:
+        return f"{getattr(owner, '__name__', '')}.{meant}"
+    if "names" in public and name in owner.names:
+        return f"[{name!r}]"
+    if INSTEAD.get(meant):
+        return INSTEAD[meant]
+    if meant in privplan.STABLE:
+        return example(getattr(privplan, meant))
+    return None
+
+
+def _public(owner: Any) -> list[str]:
+    """The public names of an owner."""
+    return [name for name in dir(owner) if not name.startswith("_")]
+
+
+def _kind(owner: Any) -> str:
+    return str(getattr(owner, "__name__", type(owner).__name__))
+
+
+def example(function: Callable[..., Any]) -> str | None:
+    """The call of a function in the first example of its docstring, on one line."""
+    call = rf">>> .*?(\w+\.{function.__name__}\((?:[^()]|\([^()]*\))*\))"
+    match = re.search(call, function.__doc__ or "")
+    if match is None:
+        return None
+    return re.sub(r"\n *\.\.\. *", "", match[1])
+
+
+class NoSuchNameError(AttributeError):
+    """A value, class or module lacks a name.
+
+    What to write instead is found when the error is read.
+    """
+
+    def __str__(self) -> str:
+        owner, name = self.args
+        return f"{_kind(owner)} has no attribute {name!r}{_instead(owner, name)}"
+
+
+class Guided:
+    """A value whose missing names say what to write."""
+
+    __slots__ = ()
+
+    # A type checker would take every name to be there.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            try:
+                # Private attributes of pydantic.
+                return super().__getattr__(name)
+            except AttributeError:
+                # A property that failed.
+                if hasattr(type(self), name):
+                    return object.__getattribute__(self, name)
+                raise NoSuchNameError(self, name) from None
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def checked_call(function: F) -> F:
+    """The function or method, whose wrong calls are answered in a sentence."""
+    signature = inspect.signature(function)
+    parameters = signature.parameters
+    takes_any = any(
+        parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()
+    )
+
+    @wraps(function)
+    def called(*values: Any, **named: Any) -> Any:
+        for name, value in named.items():
+            meant = SYNONYMS.get(name)
+            if name in parameters or (takes_any and meant not in parameters):
+                continue
+            hint = did_you_mean(name, parameters)
+            if meant in parameters:
+                hint = f"; write {meant}"
+            raise InputError.one(name, f"is not an argument{hint}", value)
+        try:
+            arguments = signature.bind(*values, **named).arguments
+        except TypeError as error:
+            call = example(function)
+            hint = f"; write {call}" if call else ""
+            raise PrivplanError(f"{function.__name__}: {error}{hint}") from None
+        takes_arrays = function.__name__ in _TAKE_ARRAYS
+        for name, value in {**arguments, **named}.items():
+            if name in NUMBERS and not _can_be(value, parameters, name, takes_arrays):
+                raise InputError.one(name, "must be a number", value)
+        return function(*values, **named)
+
+    return called  # type: ignore[return-value]
+
+
+def _can_be(
+    value: Any,
+    parameters: Mapping[str, inspect.Parameter],
+    name: str,
+    takes_arrays: bool,
+) -> bool:
+    """Whether a value can be that of an argument that is a number.
+
+    Args:
+        value: that was passed.
+        parameters: of the function.
+        name: of the argument, which may be none of the parameters.
+        takes_arrays: whether the function takes arrays of numbers.
+    """
+    parameter = parameters.get(name)
+    if parameter is not None:
+        # Such as rounds="all".
+        if isinstance(value, str) and "str" in str(parameter.annotation):
+            return True
+        if value is None and parameter.default is parameter.empty:
+            return False
+    if isinstance(value, bool | str | bytes | complex):
+        return False
+    if hasattr(value, "__len__"):
+        return takes_arrays
+    return value is None or hasattr(value, "__float__")
