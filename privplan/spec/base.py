@@ -1,8 +1,8 @@
 """What the choices of a spec exclude and require, one row each.
 
 ``exclusions`` asks all rows, the sampling law and the objective in one loop, with
-``excludes(spec)``; nothing else in the spec refuses one choice because of another. Reading a field
-that is faulty raises AttributeError, which ends a row.
+``excludes(spec)``; nothing else in the spec refuses one choice because of another.
+Reading a field that is faulty raises AttributeError, which ends a row.
 """
 
 from __future__ import annotations
@@ -24,38 +24,45 @@ from privplan.spec.training import HYPERPARAMETERS
 
 @dataclass(frozen=True)
 class Choice:
-    """A choice of a spec, with the fields that must be left out where it is made."""
+    """A choice of a spec, with the fields that must be left out where it is chosen.
 
-    made: Callable[[Any], bool]  # whether a spec makes it
-    # dotted names; ``groups.x`` is the field x of each group, ``planning.free.x`` the name x in
-    # ``planning.free``
+    Attributes:
+        is_chosen: whether a spec makes it.
+        fields: dotted names; ``groups.x`` is the field x of each group,
+            ``planning.free.x`` the name x in ``planning.free``.
+        rule: why they are left out, or what needs them; ``{objectives}`` stands for the
+            names of the objectives.
+        plain: values of the fields that are as good as none.
+        required: whether the fields must be there instead.
+    """
+
+    is_chosen: Callable[[Any], bool]
     fields: tuple[str, ...]
-    rule: str  # why they are left out, or what needs them; ``{objectives}`` stands for their names
-    plain: tuple[Any, ...] = (None,)  # values of the fields that are as good as none
-    needed: bool = False  # whether the fields must be there instead
+    rule: str
+    plain: tuple[Any, ...] = (None,)
+    required: bool = False
 
     def excludes(self, spec: Any) -> Iterator[Fault]:
         """A fault for each of the fields that the spec has, or lacks, all the same."""
-        if not self.made(spec):
+        if not self.is_chosen(spec):
             return
         for field in self.fields:
             for where, value in values_at(spec, field):
-                if self.needed == (value in (*self.plain, ())):
-                    rule = self.rule.replace(
-                        "{objectives}", ", ".join(objective_names())
-                    )
-                    found = str(value) if hasattr(value, "model_dump") else value
-                    yield Fault(where, rule, "nothing" if self.needed else found)
+                is_absent = value in (*self.plain, ())
+                if is_absent != self.required:
+                    continue
+                rule = self.rule.replace("{objectives}", ", ".join(objective_names()))
+                shown = str(value) if hasattr(value, "model_dump") else value
+                yield Fault(where, rule, "nothing" if self.required else shown)
 
 
 def values_at(spec: Any, field: str) -> Iterator[tuple[str, Any]]:
     """The valid values of a dotted field with their full names."""
     first, _, last = field.partition(".")
     if first == "groups":
-        named = [
-            one for one in spec.groups if hasattr(one, "name") and hasattr(one, last)
-        ]
-        yield from ((f"groups.{one.name}.{last}", getattr(one, last)) for one in named)
+        for group in spec.groups:
+            if hasattr(group, "name") and hasattr(group, last):
+                yield f"groups.{group.name}.{last}", getattr(group, last)
     elif last.startswith("free."):
         name = last.removeprefix("free.")
         yield "planning.free", name if name in spec.planning.free else None
@@ -123,7 +130,7 @@ CHOICES = (
         ("planning.weights",),
         "must be one of inverse_variance, population, uniform, epsilon with unit: record",
     ),
-    Choice(_records, ("groups.records",), "is required with unit: record", needed=True),
+    Choice(_records, ("groups.records",), "is required with unit: record", required=True),
     # How the ratios are found.
     Choice(
         lambda spec: _clients(spec) and spec.planning.ratios != "given",
@@ -134,7 +141,7 @@ CHOICES = (
         lambda spec: _clients(spec) and spec.planning.ratios == "given",
         ("groups.sampling_ratio",),
         "is required with planning.ratios: given",
-        needed=True,
+        required=True,
     ),
     Choice(
         lambda spec: (
@@ -142,7 +149,7 @@ CHOICES = (
         ),
         ("cohort",),
         "is required",
-        needed=True,
+        required=True,
     ),
     Choice(
         lambda spec: _clients(spec) and spec.planning.ratios not in ("given", "uniform"),
@@ -206,7 +213,7 @@ CHOICES = (
         ),
         ("planning.update_norms",),
         "is required when the clipping norm is free: norms of updates in a pilot",
-        needed=True,
+        required=True,
     ),
     Choice(
         lambda spec: _clients(spec) and spec.planning.clipping is not None,
@@ -218,7 +225,7 @@ CHOICES = (
         ("planning.constants",),
         "is required when rounds are free (initial_gap and smoothness) without the default "
         "recipe, which decides clipping_norm and server",
-        needed=True,
+        required=True,
     ),
     # What happens to a sum, and to the model.
     Choice(
@@ -235,23 +242,37 @@ CHOICES = (
         ("recipe.source",),
         f"default {ONLY_OBJECTIVES}, with unit: client",
     ),
-    *(
-        Choice(
-            lambda spec, name=name: spec.server.optimizer == name,  # type: ignore[misc]
-            tuple(f"server.{one}" for one in ("momentum", "epsilon") if one not in own),
-            f"must be left out for {name}, which takes {', '.join(own)}",
-        )
-        for name, own in HYPERPARAMETERS.items()
-    ),
-    *(
-        Choice(
-            lambda spec, method=method: spec.averaging.method == method,  # type: ignore[misc]
-            (f"averaging.{field}",),
-            f"is only for method: {other}",
-        )
-        for method, field, other in (("ema", "fraction", "tail"), ("tail", "decay", "ema"))
-    ),
 )  # fmt: skip
+
+
+def _choices_of_optimisers() -> Iterator[Choice]:
+    """Each optimiser of the server has no hyperparameters but its own."""
+    for name, defaults in HYPERPARAMETERS.items():
+        fields = [
+            f"server.{field}"
+            for field in ("momentum", "epsilon")
+            if field not in defaults
+        ]
+
+        def is_chosen(spec: Any, name: str = name) -> bool:
+            return bool(spec.server.optimizer == name)
+
+        rule = f"must be left out for {name}, which takes {', '.join(defaults)}"
+        yield Choice(is_chosen, tuple(fields), rule)
+
+
+def _choices_of_averages() -> Iterator[Choice]:
+    """Each average of the models has no number but its own."""
+    yield Choice(
+        lambda spec: bool(spec.averaging.method == "ema"),
+        ("averaging.fraction",),
+        "is only for method: tail",
+    )
+    yield Choice(
+        lambda spec: bool(spec.averaging.method == "tail"),
+        ("averaging.decay",),
+        "is only for method: ema",
+    )
 
 
 @dataclass(frozen=True)
@@ -266,7 +287,11 @@ class _Part:
 
     @property
     def groups(self) -> list[Any]:
-        return [one for one in self.spec.groups if self.spec.plain_law(one) == self.law]
+        return [
+            group
+            for group in self.spec.groups
+            if self.spec.plain_law(group) == self.law
+        ]
 
     @property
     def cohort(self) -> Any:
@@ -278,50 +303,47 @@ class _Part:
 
 
 def _laws_of_groups(spec: Any) -> Iterator[Fault]:
-    """Laws that differ by group: without noise that rounds share, and whole cohorts to plan."""
-    own = [
-        (f"groups.{g.name}.sampling", g.sampling)
-        for g in spec.groups
-        if g.sampling is not None
-    ]
-    mixed = len({spec.sampling, *(law for _, law in own)}) > 1
-    for where, law in [("sampling", spec.sampling), *own] if mixed else []:
+    """Laws that differ by group: without shared noise, and whole cohorts to plan."""
+    laws = [("sampling", spec.sampling)]
+    for group in spec.groups:
+        if group.sampling is not None:
+            laws.append((f"groups.{group.name}.sampling", group.sampling))
+    is_mixed = len({law for _, law in laws}) > 1
+    if is_mixed:
+        yield from _faults_of_mixed_laws(spec, laws)
+    if len(spec.plain_laws) > 1 and spec.everyone and spec.cohort is not None:
+        rule = "must be left out where the laws of all groups give it"
+        yield Fault("cohort", rule, spec.cohort)
+    if is_mixed and spec.planning.ratios == "gdpfed_plus" and not spec.everyone:
+        rule = "must be another where groups have own laws"
+        yield Fault("planning.ratios", rule, "gdpfed_plus")
+
+
+def _faults_of_mixed_laws(spec: Any, laws: list[tuple[str, Any]]) -> Iterator[Fault]:
+    """Laws that cannot be beside others, each with the field that names it."""
+    for where, law in laws:
         if len(law.law.mixture(0.0, 1)) > 1:
-            yield Fault(
-                where,
-                "must have independent noise where groups have own laws",
-                str(law),
-            )
+            rule = "must have independent noise where groups have own laws"
+            yield Fault(where, rule, str(law))
         elif law.law.whole_cohorts and spec.planning.ratios != "given":
             rule = "must not be beside other laws, but for ratios that are given"
             yield Fault(where, rule, str(law))
-    if len(spec.plain_laws) > 1 and spec.everyone and spec.cohort is not None:
-        yield Fault(
-            "cohort",
-            "must be left out where the laws of all groups give it",
-            spec.cohort,
-        )
-    if mixed and spec.planning.ratios == "gdpfed_plus" and not spec.everyone:
-        yield Fault(
-            "planning.ratios",
-            "must be another where groups have own laws",
-            "gdpfed_plus",
-        )
 
 
 def exclusions(spec: Any) -> Iterator[Fault]:
     """The faults of everything in a spec that excludes or requires something else."""
-    asked: list[Any] = list(CHOICES)
+    rows: list[Any] = [*CHOICES, *_choices_of_optimisers(), *_choices_of_averages()]
     with suppress(AttributeError):
-        asked += (_Part(spec, law) for law in spec.plain_laws)
+        rows += (_Part(spec, law) for law in spec.plain_laws)
     with suppress(AttributeError, KeyError):
-        for name in {spec.planning.ratios}.difference(FIXED_RATIOS):
-            objective = OBJECTIVES.get(name)
-            fields = tuple(f"planning.{one}" for one in objective.required)
-            rule = f"is required for ratios: {name}"
-            asked += [objective, Choice(lambda _: True, fields, rule, needed=True)]
-    for one in asked:
+        ratios = spec.planning.ratios
+        if ratios not in FIXED_RATIOS:
+            objective = OBJECTIVES.get(ratios)
+            fields = tuple(f"planning.{name}" for name in objective.required)
+            rule = f"is required for ratios: {ratios}"
+            rows += [objective, Choice(lambda _: True, fields, rule, required=True)]
+    for row in rows:
         with suppress(AttributeError):
-            yield from one.excludes(spec)
+            yield from row.excludes(spec)
     with suppress(AttributeError):
         yield from _laws_of_groups(spec)

@@ -1,8 +1,4 @@
-"""Field types of a spec and its parts: groups of clients, local training, and the model.
-
-A part that differs by unit of privacy has a class for each: ``ClientGroup``, ``RecordGroup``.
-The base class has the fields of both, so that code that reads a part need not know the unit.
-"""
+"""Parts of a spec: groups of clients and their budgets, local training, the model."""
 
 from __future__ import annotations
 
@@ -30,8 +26,7 @@ from privplan.errors import Fault, InputError
 from privplan.registry import points
 from privplan.spec.training import Augmentation, Initial
 
-# --- Budgets stated as a risk: what an attacker may achieve, instead of epsilon and delta. -------
-
+# Fields of a budget that is stated as a risk, of each kind.
 _KINDS = (("advantage",), ("true_positives", "false_positives"))
 
 
@@ -50,17 +45,22 @@ class Risk(values.Value):
 
     def faults(self) -> Iterator[Fault]:
         """What is missing, too much, or out of range."""
-        given = self._given
-        if given not in _KINDS:
+        stated = self._stated
+        if stated not in _KINDS:
             text = "must be advantage, or true_positives and false_positives"
-            yield Fault("risk", text, ", ".join(given) or "nothing")
+            yield Fault("risk", text, ", ".join(stated) or "nothing")
             return
-        if len(given) == 2 and not getattr(self, given[0]) > getattr(self, given[1]):
-            text = f"must be above {given[1]}, {getattr(self, given[1]):g}"
-            yield Fault(f"risk.{given[0]}", text, getattr(self, given[0]))
+        if len(stated) < 2:
+            return
+        # An attack that guesses at random has as many true as false positives.
+        name, limit_name = stated
+        value = getattr(self, name)
+        limit = getattr(self, limit_name)
+        if not value > limit:
+            yield Fault(f"risk.{name}", f"must be above {limit_name}, {limit:g}", value)
 
     @property
-    def _given(self) -> tuple[str, ...]:
+    def _stated(self) -> tuple[str, ...]:
         """Names of the fields that are not left out."""
         return tuple(
             name for name in type(self).model_fields if getattr(self, name) is not None
@@ -75,23 +75,24 @@ class Risk(values.Value):
 
     def __str__(self) -> str:
         """The limit in words; of a faulty one, what is given."""
-        if self._given not in _KINDS:
-            return (
-                ", ".join(f"{name} {getattr(self, name):g}" for name in self._given)
-                or "nothing"
-            )
+        if self._stated not in _KINDS:
+            fields = [f"{name} {getattr(self, name):g}" for name in self._stated]
+            return ", ".join(fields) or "nothing"
         if self.advantage is not None:
             return f"advantage {self.advantage:g}"
-        return f"{self.true_positives:g} true positives at {self.false_positives:g} false ones"
+        true = f"{self.true_positives:g} true positives"
+        return f"{true} at {self.false_positives:g} false ones"
 
 
 def with_risk(group: dict[str, Any]) -> dict[str, Any]:
-    """Plain data of a group with the budget that implies its risk; a faulty risk stays."""
+    """Plain data of a group with the budget that implies its risk.
+
+    A faulty risk stays, with some epsilon, so that its own faults are reported.
+    """
     if group.get("delta") is not None:
         where = f"groups.{group.get('name')}.delta"
-        raise InputError.one(
-            where, "must be left out with a risk, which has one", group["delta"]
-        )
+        rule = "must be left out with a risk, which has one"
+        raise InputError.one(where, rule, group["delta"])
     filled = {**group, "epsilon": 1.0}
     try:
         risk = Risk.model_validate(group["risk"])
@@ -103,8 +104,7 @@ def with_risk(group: dict[str, Any]) -> dict[str, Any]:
     return {**group, "epsilon": epsilon, "delta": delta}
 
 
-# --- Field types of a spec and its parts: groups of clients, local training, and the model. ------
-
+# A law of delta, as a power of the number of clients.
 DELTA_LAW = re.compile(r"n\^-(\d+(?:\.\d+)?)")
 
 
@@ -119,8 +119,9 @@ def _delta(value: Any) -> Any:
     except (TypeError, ValueError, OverflowError):
         raise ValueError("must be a number in (0, 1) or a law such as n^-1.1") from None
     if not values.SMALLEST <= number < 1:
-        least = f", {values.SMALLEST:g} or more" if 0 < number < values.SMALLEST else ""
-        raise ValueError(f"must be in (0, 1){least}")
+        is_too_small = 0 < number < values.SMALLEST
+        smallest = f", {values.SMALLEST:g} or more" if is_too_small else ""
+        raise ValueError(f"must be in (0, 1){smallest}")
     return number
 
 
@@ -131,12 +132,11 @@ def _kept_fractions(value: Any) -> Any:
     rule = "must be none, closed_form, or a list of kept fractions in (0, 1]"
     if not isinstance(value, list | tuple):
         raise ValueError(rule)
-    numeric = all(
-        isinstance(kept, int | float) and not isinstance(kept, bool) for kept in value
-    )
-    if not numeric or not all(values.SMALLEST <= kept <= 1 for kept in value):
-        raise ValueError(rule)
-    return tuple(float(kept) for kept in value)
+    for fraction in value:
+        is_number = isinstance(fraction, int | float) and not isinstance(fraction, bool)
+        if not is_number or not values.SMALLEST <= fraction <= 1:
+            raise ValueError(rule)
+    return tuple(float(fraction) for fraction in value)
 
 
 Delta = Annotated[float | str, BeforeValidator(_delta)]
@@ -144,18 +144,19 @@ KeptFractions = Annotated[str | tuple[float, ...], BeforeValidator(_kept_fractio
 
 
 _CALIBRATING = ("closed_form", "rdp", "prv", "pld")
+_UPPER_BOUNDS = ("two-sided bound", "upper bound")
 
 
 def _calibrating(value: object) -> str:
+    """An accountant of the project that calibrates, or another one that bounds."""
     if value in _CALIBRATING:
         return str(value)
-    known = isinstance(value, str) and value in ACCOUNTANTS
-    if known and accountant(str(value)).kind in ("two-sided bound", "upper bound"):
+    is_registered = isinstance(value, str) and value in ACCOUNTANTS
+    if is_registered and accountant(str(value)).kind in _UPPER_BOUNDS:
         return str(value)
-    *most, last = map(repr, _CALIBRATING)
-    raise PydanticKnownError(
-        "literal_error", {"expected": f"{', '.join(most)} or {last}"}
-    )
+    *names, last = map(repr, _CALIBRATING)
+    expected = f"{', '.join(names)} or {last}"
+    raise PydanticKnownError("literal_error", {"expected": expected})
 
 
 CalibratingAccountant = Annotated[
@@ -163,7 +164,7 @@ CalibratingAccountant = Annotated[
     PlainValidator(_calibrating),
     WithJsonSchema({"enum": list(_CALIBRATING), "type": "string"}),
 ]
-"""Name of an accountant that noise is calibrated with: one of the project's, or another bound."""
+"""Name of an accountant that noise is calibrated with: it bounds epsilon from above."""
 
 
 def _without_epsilon(schema: dict[str, Any]) -> None:
@@ -214,7 +215,7 @@ class Group(values.Value):
         1,
         description="The most clients of this group, or with unit: record the most records of its "
         "clients, that one person has; the budget then protects the person.",
-        exclude_if=lambda most: most == 1,
+        exclude_if=lambda contributions: contributions == 1,
     )
     records: values.Count | None = values.omitted(
         "Records that each client of the group holds; only with unit: record."
@@ -263,18 +264,17 @@ class Model(values.Value):
 
     @property
     def options(self) -> str:
-        """What ``simulate`` needs beside a plan where the name is of no network that it has."""
-        known = (*_NETWORKS, *(point.name for point in points("privplan.models")))
-        return (
-            "" if self.name.startswith(known) else " --data DATA --model MODULE:CLASS"
-        )
+        """What ``simulate`` needs beside a plan for a network that it does not have."""
+        registered = (point.name for point in points("privplan.models"))
+        if self.name.startswith((*_NETWORKS, *registered)):
+            return ""
+        return " --data DATA --model MODULE:CLASS"
 
 
 def _public_key(value: str) -> str:
     if not re.fullmatch("[0-9a-f]{64}", value):
-        raise ValueError(
-            "must be 64 hexadecimal digits, as privplan attest keys show prints"
-        )
+        printed = "as privplan attest keys show prints"
+        raise ValueError(f"must be 64 hexadecimal digits, {printed}")
     return value
 
 

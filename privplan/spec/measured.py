@@ -1,7 +1,7 @@
-"""Measured constants into the text of a spec: values with their intervals, comments kept.
+"""Measured constants into the text of a spec: values with their intervals.
 
-A pilot on public or proxy data hands back ``Measured``; everything else in the text of the spec
-stays as a person wrote it.
+A pilot on public or proxy data hands back ``Measured``; everything else in the text of
+the spec stays as a person wrote it, comments too.
 """
 
 from __future__ import annotations
@@ -13,76 +13,85 @@ from privplan.files import Convert, edited, load_yaml
 from privplan.spec.spec import Spec
 from privplan.values import Value
 
-_MARK = (
-    "Pilot: "  # begins the lines of comment on a pilot, which the next pilot replaces
-)
+# Begins the lines of comment on a pilot, which the next pilot replaces.
+_MARK = "Pilot: "
+# A curvature is above 0, also where its interval is not.
+_SMALLEST_CURVATURE = 1e-12
 
 
 class Number(Value):
-    """A measured number."""
+    """A measured number: the estimate, and the ends of its interval of 95%."""
 
-    value: float  # the estimate
-    low: float  # lower end of its interval of 95%
-    high: float  # upper end
+    value: float
+    low: float
+    high: float
 
 
 class Measured(Value):
-    """The constants of planning as a pilot found them."""
+    """The constants of planning as a pilot found them.
 
-    source: str  # rounds, clients, data set, partition and seed
-    update_norm: Number  # root mean square of a client's update norm
-    update_norms: tuple[float, ...]  # quantiles of the update norms, at even levels
-    heterogeneity: Number  # h, how much the mean updates of groups differ, in norm
-    smoothness: Number  # largest curvature L of the mean objective
-    noise_curvature: Number  # mean curvature in isotropic directions
-    sampling_curvature: (
-        Number  # mean curvature along the scatter of the clients' updates
-    )
-    initial_gap: (
-        Number  # loss at the beginning, at least f(theta^0) - f* as no loss is negative
-    )
-    local_variance: (
-        Number  # zeta^2, variance of a coordinate of a client's mini-batch gradient
-    )
-    dissimilarity: (
-        Number  # kappa^2, squared distance of clients' gradients from their mean
-    )
+    Attributes:
+        source: rounds, clients, data set, partition and seed.
+        update_norm: root mean square of a client's update norm.
+        update_norms: quantiles of the update norms, at even levels.
+        heterogeneity: how much the mean updates of groups differ, in norm (h).
+        smoothness: largest curvature of the mean objective (L).
+        noise_curvature: mean curvature in isotropic directions.
+        sampling_curvature: mean curvature along the scatter of the clients' updates.
+        initial_gap: loss at the beginning, at least f(theta^0) - f* as no loss is
+            negative.
+        local_variance: variance of a coordinate of a client's mini-batch gradient
+            (zeta^2).
+        dissimilarity: squared distance of clients' gradients from their mean (kappa^2).
+    """
+
+    source: str
+    update_norm: Number
+    update_norms: tuple[float, ...]
+    heterogeneity: Number
+    smoothness: Number
+    noise_curvature: Number
+    sampling_curvature: Number
+    initial_gap: Number
+    local_variance: Number
+    dissimilarity: Number
 
     @property
     def numbers(self) -> dict[str, Number]:
-        """Every constant that is one number, by name."""
-        found = ((name, getattr(self, name)) for name in type(self).model_fields)
-        return {name: value for name, value in found if isinstance(value, Number)}
+        """Every constant that is a number with its interval, by name."""
+        return {name: value for name, value in self if isinstance(value, Number)}
 
 
 def entries(measured: Measured) -> dict[str, Any]:
     """What goes under ``planning``, as plain data.
 
-    h is written at the upper end of its interval: it is insurance, a price on weights other than
-    the population's, and too small a price is the worse mistake. A curvature whose estimate is not
-    positive is written at its upper end too.
+    h is written at the upper end of its interval: it is insurance, a price on weights
+    other than the population's, and too small a price is the worse mistake. A curvature
+    whose estimate is not positive is written at its upper end too.
     """
-    one = measured
     return {
-        "update_norm": _shown(one.update_norm.value),
-        "update_norms": [_shown(norm) for norm in one.update_norms],
-        "heterogeneity": _shown(one.heterogeneity.high),
+        "update_norm": _shown(measured.update_norm.value),
+        "update_norms": [_shown(norm) for norm in measured.update_norms],
+        "heterogeneity": _shown(measured.heterogeneity.high),
         "constants": {
-            "smoothness": _shown(one.smoothness.value),
-            "noise_curvature": _shown(_positive(one.noise_curvature)),
-            "sampling_curvature": _shown(_positive(one.sampling_curvature)),
-            "initial_gap": _shown(one.initial_gap.value),
-            "local_variance": _shown(max(one.local_variance.value, 0.0)),
-            "dissimilarity": _shown(max(one.dissimilarity.value, 0.0)),
+            "smoothness": _shown(measured.smoothness.value),
+            "noise_curvature": _shown(_positive(measured.noise_curvature)),
+            "sampling_curvature": _shown(_positive(measured.sampling_curvature)),
+            "initial_gap": _shown(measured.initial_gap.value),
+            "local_variance": _shown(max(measured.local_variance.value, 0.0)),
+            "dissimilarity": _shown(max(measured.dissimilarity.value, 0.0)),
         },
     }
 
 
 def written(text: str, measured: Measured) -> str:
     """The text of a spec with the measured constants, at the end of ``planning``."""
-    own = entries(measured)
+    new_entries = entries(measured)
+    constants = new_entries["constants"]
+    numbers = {name: new for name, new in new_entries.items() if name != "constants"}
 
     def edit(content: Any, convert: Convert) -> None:
+        # A mapping in brackets has no place for comments.
         planning = content.get("planning")
         if not planning:
             planning = content["planning"] = convert({"update_norm": 0})
@@ -90,44 +99,52 @@ def written(text: str, measured: Measured) -> str:
         if not planning.get("constants"):
             planning["constants"] = convert({"smoothness": 0})
         planning["constants"].fa.set_block_style()
-        for place, values in (
-            (planning, own),
-            (planning["constants"], own["constants"]),
-        ):
-            place.update(
-                {name: convert(values[name]) for name in values if name != "constants"}
-            )
+        planning.update({name: convert(new) for name, new in numbers.items()})
+        planning["constants"].update(
+            {name: convert(new) for name, new in constants.items()}
+        )
         planning["update_norms"].fa.set_flow_style()
-        rows = [
-            "measured without privacy: public or proxy data only",
-            measured.source,
-            "update_norms are quantiles of the norms of all updates, at even levels",
-            "intervals are of 95%; heterogeneity stands at the upper end of its own",
-            *(
-                f"{name} {one.value:.4g}, between {one.low:.4g} and {one.high:.4g}"
-                for name, one in measured.numbers.items()
-            ),
-        ]
-        lines = "\n".join(_MARK + row for row in rows)
-        planning.yaml_set_comment_before_after_key(next(iter(own)), lines, indent=2)
+        lines = "\n".join(_MARK + line for line in _comments(measured))
+        planning.yaml_set_comment_before_after_key(
+            next(iter(new_entries)), lines, indent=2
+        )
 
-    kept = [
+    lines = [
         line for line in text.splitlines() if not line.lstrip().startswith(f"# {_MARK}")
     ]
-    text = "\n".join(kept) + "\n"
+    text = "\n".join(lines) + "\n"
     return edited(text, edit, _merged(load_yaml(text, "spec"), measured), "spec")
 
 
+def _comments(measured: Measured) -> list[str]:
+    """Where the constants are from, and their intervals."""
+    intervals = [
+        f"{name} {number.value:.4g}, between {number.low:.4g} and {number.high:.4g}"
+        for name, number in measured.numbers.items()
+    ]
+    return [
+        "measured without privacy: public or proxy data only",
+        measured.source,
+        "update_norms are quantiles of the norms of all updates, at even levels",
+        "intervals are of 95%; heterogeneity stands at the upper end of its own",
+        *intervals,
+    ]
+
+
 def _positive(number: Number) -> float:
-    return number.value if number.value > 0 else max(number.high, 1e-12)
+    """The estimate, or the upper end of its interval where it is not positive."""
+    if number.value > 0:
+        return number.value
+    return max(number.high, _SMALLEST_CURVATURE)
 
 
 def _shown(value: float) -> float:
+    """The value rounded to four digits."""
     return float(f"{value:.4g}")
 
 
 def provisional(text: str, folder: Path | str = ".") -> Spec:
-    """The spec as it will be once its constants are measured, with 1 in the place of each."""
+    """The spec as it will be once its constants are measured, with 1 for each."""
     names = Measured.model_fields.keys() - {"source", "update_norms"}
     numbers = dict.fromkeys(names, Number(value=1.0, low=1.0, high=1.0))
     blank = Measured.model_validate({"source": "", "update_norms": (1.0,), **numbers})
@@ -135,7 +152,7 @@ def provisional(text: str, folder: Path | str = ".") -> Spec:
 
 
 def _merged(data: Any, measured: Measured) -> Any:
-    """Plain data of a spec with the measured constants; what is no spec stays as it is."""
+    """Plain data of a spec with the measured constants; other data stay as they are."""
     if not isinstance(data, dict):
         return data
     planning = data.get("planning") or {}

@@ -1,8 +1,9 @@
 """What a spec asks of the planner: the objective, what is free, and what is known.
 
-A spec depends on an objective only through ``ObjectiveRequirements``; how one is computed stands in
-``privplan.planning.objectives``, whose modules register themselves here. Another distribution adds
-an objective by an entry point of the group ``privplan.objectives``.
+A spec depends on an objective only through ``ObjectiveRequirements``; how one is
+computed stands in ``privplan.planning.objectives``, whose modules register themselves
+here. Another distribution adds an objective by an entry point of the group
+``privplan.objectives``.
 """
 
 from __future__ import annotations
@@ -27,19 +28,21 @@ from privplan.values import (
     omitted,
 )
 
-# --- Names that ``planning.ratios`` takes: the registered objectives, and the fixed rules. -------
-
 FixedRatios = Literal["gdpfed_plus", "uniform", "given"]
 FIXED_RATIOS: tuple[str, ...] = get_args(FixedRatios)
 """Values of ``planning.ratios`` whose sampling ratios follow a rule instead of an objective."""
 
 
 class ObjectiveRequirements:
-    """What an objective asks of a spec."""
+    """What an objective asks of a spec.
 
-    # the release of a spec that names none
+    Attributes:
+        default_release: the release of a spec that names none.
+        required: fields of ``planning`` that must be given.
+    """
+
     default_release: Literal["joint", "per_group"] = "joint"
-    required: tuple[str, ...] = ()  # fields of ``planning`` that must be given
+    required: tuple[str, ...] = ()
 
     def excludes(self, spec: Any) -> Iterator[Fault]:
         """What a spec with this objective asks for and cannot have."""
@@ -47,11 +50,12 @@ class ObjectiveRequirements:
 
 
 def _checked(component: object) -> ObjectiveRequirements:
-    """An objective of another distribution: an instance, or a class without arguments."""
-    made = component() if isinstance(component, type) else component
-    if not isinstance(made, ObjectiveRequirements):
+    """An objective of another distribution: an instance, or a class to make it of."""
+    if isinstance(component, type):
+        component = component()
+    if not isinstance(component, ObjectiveRequirements):
         raise TypeError("must be a privplan.planning.objectives.Objective")
-    return made
+    return component
 
 
 OBJECTIVES: Registry[ObjectiveRequirements] = Registry(
@@ -60,7 +64,7 @@ OBJECTIVES: Registry[ObjectiveRequirements] = Registry(
 
 
 def is_objective(ratios: str) -> bool:
-    """Whether a value of ``planning.ratios`` names an objective to minimise, not a fixed rule."""
+    """Whether a value of ``planning.ratios`` is an objective, not a fixed rule."""
     return ratios not in FIXED_RATIOS
 
 
@@ -69,16 +73,16 @@ def objective_names() -> list[str]:
     return sorted(OBJECTIVES)
 
 
-def _known(value: Any) -> Any:
+def _registered(value: Any) -> Any:
     """A fixed rule, or the exact name of a registered objective."""
     try:
-        if isinstance(value, str) and (
-            value in FIXED_RATIOS or OBJECTIVES.name_of(value) == value
-        ):
+        is_rule = isinstance(value, str) and value in FIXED_RATIOS
+        if is_rule or (isinstance(value, str) and OBJECTIVES.name_of(value) == value):
             return value
     except InputError as error:
+        # Another fault is that of an entry point that does not load.
         if not error.faults[0].rule.startswith("must be one of"):
-            raise  # an entry point that does not load
+            raise
     *names, last = (repr(name) for name in (*objective_names(), *FIXED_RATIOS))
     expected = f"{', '.join(names)} or {last}"
     raise PydanticCustomError(
@@ -90,15 +94,14 @@ def _enumerate(schema: dict[str, Any]) -> None:
     schema["enum"] = [*objective_names(), *FIXED_RATIOS]
 
 
-Ratios = Annotated[str, BeforeValidator(_known), Field(json_schema_extra=_enumerate)]
+Ratios = Annotated[
+    str, BeforeValidator(_registered), Field(json_schema_extra=_enumerate)
+]
 """A registered objective or a fixed rule."""
 
 
-LEAST_SHARE = (
-    0.85  # default of ``planning.least_share``: docs/evidence/weight-floors.md
-)
-
-# --- The fields of ``planning``. -----------------------------------------------------------------
+# Default of ``planning.least_share``: docs/evidence/weight-floors.md.
+LEAST_SHARE = 0.85
 
 Weights = Literal[
     "optimal", "population", "participation", "uniform", "inverse_variance", "epsilon"
@@ -109,7 +112,7 @@ Free = Literal[
 
 
 class Constants(Value):
-    """Constants of the convergence bounds, given or estimated on public or proxy data."""
+    """Constants of the convergence bounds, stated or estimated on public data."""
 
     smoothness: Positive = Field(description="L of the local objectives.")
     noise_curvature: Positive | None = omitted(
@@ -145,7 +148,7 @@ class QuantileClipping(Value):
 
 
 class Planning(Value):
-    """How the plan is found; which fields go together are rows of ``privplan.spec.base``."""
+    """How the plan is found; ``privplan.spec.base`` says which fields go together."""
 
     accountant: CalibratingAccountant = Field(
         "pld", description="Accountant that the noise multipliers are calibrated with."
@@ -215,52 +218,70 @@ class Planning(Value):
     )
 
 
-# --- The recipe that a spec asks for, stated in its plain data before they are validated. ---------
-
-
 def with_recipe(data: dict[str, Any]) -> dict[str, Any]:
     """The data with the recipe that they ask for, and its clipping norm.
 
-    The default recipe is asked for by name, or by leaving out DECIDED and ``planning.clipping``,
-    in a spec of clients whose ratios minimise an objective.
+    The default recipe is asked for by name, or by leaving out DECIDED and
+    ``planning.clipping``, in a spec of clients whose ratios minimise an objective. The
+    data are plain and not validated yet, so any of them may be of another kind.
     """
-    recipe, planning = data.get("recipe"), data.get("planning") or {}
-    local = data["local"] if isinstance(data.get("local"), dict) else {}
-    if recipe is None and isinstance(planning, dict):
-        ratios = planning.get("ratios", "balanced")
-        given = [*(data.get(field) for field in DECIDED), planning.get("clipping")]
-        by_rule = ratios in FIXED_RATIOS or data.get("unit", "client") != "client"
-        if not by_rule and all(value in (None, (), []) for value in given):
-            recipe = "default"
+    recipe = data.get("recipe")
+    if recipe is None and _leaves_recipe_open(data):
+        recipe = "default"
     if recipe is None:
         return data
-    recipe = {"source": recipe} if isinstance(recipe, str) else recipe
+    if isinstance(recipe, str):
+        recipe = {"source": recipe}
     data = {**data, "recipe": recipe}
     if not isinstance(recipe, dict) or recipe.get("source", "default") != "default":
         return data
+
     if "decides" not in recipe:
-        free = planning.get("free") if isinstance(planning, dict) else None
-        free = free if isinstance(free, list | tuple) else ()
-        decides = [
-            field for field in DECIDED if data.get(field) is None and field not in free
-        ]
-        if local.get("learning_rate") is None and local.get("momentum") not in (
-            None,
-            0,
-        ):
-            decides.append(LOCAL_RATE)
+        decides = _decided_fields(data)
         data["recipe"] = {"source": "default", **recipe, "decides": decides}
     decided = data["recipe"]["decides"]
     if not isinstance(decided, list | tuple):
         return data
+    # The clipping norm is a multiple of the local learning rate that was stated; the
+    # recipe's own one is another.
+    local = _mapping(data.get("local"))
     rate = UNIT if local.get("learning_rate") is None else local["learning_rate"]
     if LOCAL_RATE in decided:
-        own = local_rate(local.get("steps"), local.get("momentum"))
-        rate, data["local"] = UNIT, {**local, "learning_rate": own}
-    if (
-        "clipping_norm" in decided
-        and isinstance(rate, int | float)
-        and 0 < rate <= LARGEST
-    ):
+        rate = UNIT
+        decided_rate = local_rate(local.get("steps"), local.get("momentum"))
+        data["local"] = {**local, "learning_rate": decided_rate}
+    is_rate = isinstance(rate, int | float) and 0 < rate <= LARGEST
+    if is_rate and "clipping_norm" in decided:
         data["clipping_norm"] = CLIPPING_STEPS * rate
     return data
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    """A mapping of plain data; empty for what is none."""
+    return value if isinstance(value, dict) else {}
+
+
+def _leaves_recipe_open(data: dict[str, Any]) -> bool:
+    """Whether plain data of a spec ask for the default recipe by naming none."""
+    planning = data.get("planning") or {}
+    if not isinstance(planning, dict):
+        return False
+    ratios = planning.get("ratios", "balanced")
+    if ratios in FIXED_RATIOS or data.get("unit", "client") != "client":
+        return False
+    stated = [*(data.get(field) for field in DECIDED), planning.get("clipping")]
+    return all(value in (None, (), []) for value in stated)
+
+
+def _decided_fields(data: dict[str, Any]) -> list[str]:
+    """Fields that the default recipe decides: those that plain data leave out."""
+    free = _mapping(data.get("planning") or {}).get("free")
+    free = free if isinstance(free, list | tuple) else ()
+    decides = [
+        field for field in DECIDED if data.get(field) is None and field not in free
+    ]
+    local = _mapping(data.get("local"))
+    has_momentum = local.get("momentum") not in (None, 0)
+    if local.get("learning_rate") is None and has_momentum:
+        decides.append(LOCAL_RATE)
+    return decides

@@ -1,10 +1,17 @@
-"""The training recipe of a spec: which of its fields the planner decides, and how they were chosen.
+"""Parts of a spec about training: recipe, server, averaging, augmentation, start.
 
-A spec that leaves the clipping norm and the server open asks for the default recipe, which is
-decided without any data. Clipping norm and local learning rate follow from local training alone,
-so they are filled in when the spec is read; ``privplan.planning.recipe`` decides the rest when the
-plan is solved. A solved spec names the decided fields in ``recipe.decides``, so that solving it
-again gives the same plan, and baselines can leave the recipe out.
+A spec that leaves the clipping norm and the server open asks for the default recipe,
+which is decided without any data. Clipping norm and local learning rate follow from
+local training alone, so they are filled in when the spec is read;
+``privplan.planning.recipe`` decides the rest when the plan is solved. A solved spec
+names the decided fields in ``recipe.decides``, so that solving it again gives the same
+plan, and baselines can leave the recipe out.
+
+Server optimisers and averages of models are functions of the releases, so they cost no
+privacy. How an optimiser moves the model stands in ``simulate.server``; here are the
+names and hyperparameters, so that a plan is checked without the simulator. Another
+distribution adds an optimiser by an entry point of the group
+``privplan.server_optimisers``; it may use all fields of ``ServerOptimiser``.
 """
 
 from __future__ import annotations
@@ -49,28 +56,26 @@ DECIDED = ("clipping_norm", "server", "averaging")
 """Fields of a spec that the default recipe decides where they are left out."""
 LOCAL_RATE = "local.learning_rate"
 """Decided as well where it is left out and there is local momentum; see ``local_rate``."""
-TUNED = (
-    "clipping_norm",
-    "server",
-    "averaging",
-    "local",
-)  # fields that a tuned recipe writes
+TUNED = ("clipping_norm", "server", "averaging", "local")
+"""Fields that a tuned recipe writes."""
 DECIDABLE = {"default": (*DECIDED, LOCAL_RATE), "none": (), "tuned": TUNED}
 """Fields that ``Recipe.decides`` may name, by the recipe's source."""
 CLIPPING_STEPS = 1.0
 """Clipping norm of the default recipe over the local learning rate eta.
 
-A client whose gradients have norm 1 is as far after one local step. Over all its steps nearly every
-update is longer and thus clipped, so the released mean hardly depends on the updates' lengths,
-which nobody knows without data.
+A client whose gradients have norm 1 is as far after one local step. Over all its steps
+nearly every update is longer and thus clipped, so the released mean hardly depends on
+the updates' lengths, which nobody knows without data.
 """
-UNIT = (
-    0.1  # local learning rate where a spec names none; the recipe's unit of length then
-)
+UNIT = 0.1
+"""Local learning rate where a spec names none; the recipe's unit of length then."""
 MOST_STEPS = 30
-"""Local momentum carries a client no farther than so many steps without it would, or than its own
-steps if they are more: with longer local training, updates fit the client's few records instead of
-pointing where all clients gain, on digits as on text (docs/recipe.md)."""
+"""Local momentum carries a client no farther than so many steps without it would.
+
+Nor farther than its own steps if they are more: with longer local training, updates fit
+the client's few records instead of pointing where all clients gain, on digits as on
+text (docs/recipe.md).
+"""
 
 
 class Recipe(Checked):
@@ -95,50 +100,54 @@ class Recipe(Checked):
     @rule
     def _decidable(self) -> Iterator[Fault]:
         """The recipe names only fields that it decides."""
-        known = DECIDABLE[self.source]
+        decidable = DECIDABLE[self.source]
+        allowed = "must be empty"
+        if decidable:
+            allowed = f"may hold only {', '.join(decidable)}"
         for name in self.decides:
-            if name not in known:
-                allowed = (
-                    f"may hold only {', '.join(known)}" if known else "must be empty"
-                )
+            if name not in decidable:
                 yield Fault("decides", f"{allowed} for source: {self.source}", name)
 
 
 def fields_digest(fields: Mapping[str, Any]) -> str:
     """SHA-256 of the fields that a tuned recipe writes."""
-    return digest(
-        {name: fields[name] for name in TUNED if fields.get(name) is not None}
-    )
+    tuned = {name: fields[name] for name in TUNED if fields.get(name) is not None}
+    return digest(tuned)
 
 
 def walk(steps: int, momentum: float) -> float:
-    """Length of local training at gradients of norm 1, sum of (1 - momentum^k) / (1 - momentum)."""
+    """Length of local training at gradients of norm 1.
+
+    It is the sum of (1 - momentum^k) / (1 - momentum) over the steps k = 1, ..., steps.
+    """
     if momentum == 0:
         return float(steps)
-    gone = -math.expm1(steps * math.log(momentum))
-    length = (steps - momentum * gone / (1 - momentum)) / (1 - momentum)
-    return min(
-        max(length, float(steps)), steps * (steps + 1) / 2
-    )  # its bounds, but for rounding
+    # 1 - momentum^steps
+    lost = -math.expm1(steps * math.log(momentum))
+    length = (steps - momentum * lost / (1 - momentum)) / (1 - momentum)
+    # Its bounds, but for rounding: no momentum, and momentum 1.
+    return min(max(length, float(steps)), steps * (steps + 1) / 2)
 
 
 def local_rate(steps: Any, momentum: Any) -> float:
-    """Local learning rate of the default recipe: UNIT, or less where momentum carries far."""
-    numbers = all(isinstance(one, int | float) for one in (steps, momentum))
-    if not numbers or not (1 <= steps <= LARGEST_COUNT and 0 <= momentum < 1):
+    """Local learning rate of the default recipe: UNIT, or less with much momentum.
+
+    Steps and momentum are of data that were not validated; UNIT for other than numbers
+    in their ranges.
+    """
+    are_numbers = isinstance(steps, int | float) and isinstance(momentum, int | float)
+    if not are_numbers or not (1 <= steps <= LARGEST_COUNT and 0 <= momentum < 1):
         return UNIT
-    return min(
-        UNIT, float(f"{UNIT * max(MOST_STEPS, steps) / walk(steps, momentum):.4g}")
-    )
+    rate = UNIT * max(MOST_STEPS, steps) / walk(steps, momentum)
+    # Four digits, so that a person can read it in the plan.
+    return min(UNIT, float(f"{rate:.4g}"))
 
 
 def unit(local_learning_rate: float, recipe: Recipe | None) -> float:
     """Local learning rate that the default recipe's lengths are multiples of (eta)."""
-    return (
-        UNIT
-        if recipe is not None and LOCAL_RATE in recipe.decides
-        else local_learning_rate
-    )
+    if recipe is not None and LOCAL_RATE in recipe.decides:
+        return UNIT
+    return local_learning_rate
 
 
 def without_recipe(data: dict[str, Any]) -> dict[str, Any]:
@@ -146,19 +155,17 @@ def without_recipe(data: dict[str, Any]) -> dict[str, Any]:
     recipe = data.get("recipe")
     if recipe is None or recipe["source"] == "none":
         return data
-    kept = {key: value for key, value in data.items() if key not in recipe["decides"]}
-    if LOCAL_RATE in recipe["decides"]:
-        kept["local"] = {k: v for k, v in data["local"].items() if k != "learning_rate"}
-    return {**kept, **recipe.get("replaced", {}), "recipe": "none"}
+    decides = recipe["decides"]
+    stated = {key: value for key, value in data.items() if key not in decides}
+    if LOCAL_RATE in decides:
+        local = dict(data["local"])
+        local.pop("learning_rate", None)
+        stated["local"] = local
+    return {**stated, **recipe.get("replaced", {}), "recipe": "none"}
 
 
-# --- Fields of a spec on the server: its optimiser, and the averaging of models over rounds. -----
-# Both are functions of the releases, so they cost no privacy. How an optimiser moves the model
-# stands in ``simulate.server``; here are the names and hyperparameters, so that a plan
-# is checked without the simulator. Another distribution adds an optimiser by an entry point of the
-# group ``privplan.server_optimisers``; it may use all fields below.
-
-GROUP = "privplan.server_optimisers"  # entry points of server optimisers of others
+# Entry points of server optimisers of others.
+GROUP = "privplan.server_optimisers"
 _ADAPTIVE = {"learning_rate": 0.01, "epsilon": 1e-3}
 HYPERPARAMETERS: dict[str, dict[str, float]] = {
     "sgd": {"learning_rate": 1.0},
@@ -169,29 +176,31 @@ HYPERPARAMETERS: dict[str, dict[str, float]] = {
 }
 """Hyperparameters of each optimiser of the project, with their defaults."""
 
-BETA1, BETA2 = 0.9, 0.99
-"""Decay of the mean of the updates (adagrad, adam, yogi), and of their squares (adam, yogi)."""
+BETA1 = 0.9
+"""Decay of the mean of the updates (adagrad, adam, yogi)."""
+BETA2 = 0.99
+"""Decay of the mean of their squares (adam, yogi)."""
 
 
-def _known(value: object) -> str:
-    if isinstance(value, str) and (
-        value in HYPERPARAMETERS or value in points(GROUP).names
-    ):
+def _registered(value: object) -> str:
+    """The name of an optimiser of the project, or of another distribution."""
+    names = {*HYPERPARAMETERS, *points(GROUP).names}
+    if isinstance(value, str) and value in names:
         return value
-    *most, last = map(repr, sorted({*HYPERPARAMETERS, *points(GROUP).names}))
-    raise PydanticKnownError(
-        "literal_error", {"expected": f"{', '.join(most)} or {last}"}
-    )
+    *firsts, last = map(repr, sorted(names))
+    expected = f"{', '.join(firsts)} or {last}"
+    raise PydanticKnownError("literal_error", {"expected": expected})
 
 
 _Share = Annotated[NonNegative, Field(lt=1)]
 
 
-def _filled(data: Any, own: dict[str, float]) -> Any:
-    """Plain data with numbers of its own where it has none."""
+def _filled(data: Any, defaults: dict[str, float]) -> Any:
+    """Plain data of a mapping, with defaults where they have no number."""
     if not isinstance(data, dict):
         return data
-    return {**own, **{key: value for key, value in data.items() if value is not None}}
+    stated = {key: value for key, value in data.items() if value is not None}
+    return {**defaults, **stated}
 
 
 class ServerOptimiser(Value):
@@ -199,7 +208,7 @@ class ServerOptimiser(Value):
 
     optimizer: Annotated[
         str,
-        PlainValidator(_known),
+        PlainValidator(_registered),
         WithJsonSchema({"examples": sorted(HYPERPARAMETERS), "type": "string"}),
     ] = Field(
         "sgd",
@@ -218,17 +227,17 @@ class ServerOptimiser(Value):
     @model_validator(mode="before")
     @classmethod
     def _with_defaults(cls, data: Any) -> Any:
-        """Fill the optimiser's own hyperparameters, so that a plan names every number."""
+        """Fill the optimiser's hyperparameters, so that a plan names every number."""
         name = data.get("optimizer", "sgd") if isinstance(data, dict) else None
-        own = HYPERPARAMETERS.get(name) if isinstance(name, str) else None
-        return _filled(data, own or {})
+        defaults = HYPERPARAMETERS.get(name, {}) if isinstance(name, str) else {}
+        return _filled(data, defaults)
 
 
 class Averaging(Value):
-    """Average of the models over rounds, which is evaluated and released instead of the last.
+    """Average of the models over rounds, evaluated and released instead of the last.
 
-    ``ema``: exponential moving average, the model of i rounds before has weight decay^i,
-    normalised. ``tail``: mean of the models of the last rounds.
+    ``ema``: exponential moving average, the model of i rounds before has weight
+    decay^i, normalised. ``tail``: mean of the models of the last rounds.
     """
 
     method: Literal["ema", "tail"] = Field("ema", description="Kind of average.")
@@ -245,14 +254,12 @@ class Averaging(Value):
         return _filled(data, {"decay": 0.8} if ema else {"fraction": 0.2})
 
 
-# --- Random changes of a client's images in training. --------------------------------------------
-
-
 class Augmentation(Value):
-    """Random changes of an image each time that a client trains on it, which cost no privacy.
+    """Random changes of an image each time a client trains on it; no privacy is spent.
 
-    A client changes its own records before gradients and updates are clipped, so that the bound on
-    what a client or a record contributes is the same. Test records stay as they are.
+    A client changes its own records before gradients and updates are clipped, so that
+    the bound on what a client or a record contributes is the same. Test records stay
+    as they are.
     """
 
     shift: Count | None = omitted(
@@ -274,8 +281,7 @@ class Augmentation(Value):
         return self.shift or 0, self.flip or 0.0
 
 
-# --- Initial parameters of a spec's model from a file of public data's making. -------------------
-
+# The field that names initial parameters.
 FIELD = "model.initial"
 
 
@@ -303,7 +309,14 @@ class Initial(Value):
     source: Name | None = omitted("The public data that they were trained on.")
 
     def content(self, copy: Path | None = None) -> bytes:
-        """The file's content."""
+        """The file's content.
+
+        Args:
+            copy: of the file, as a run keeps one, for where the file is gone.
+
+        Raises:
+            InputError: when it cannot be read, or has another digest.
+        """
         if copy is not None and copy.is_file() and not Path(self.file).is_file():
             return self.model_copy(update={"file": str(copy)}).content()
         try:
@@ -312,11 +325,10 @@ class Initial(Value):
         except OSError as error:
             rule = f"must be a file that can be read ({error.strerror})"
             raise InputError.one(f"{FIELD}.file", rule, self.file) from None
-        found = hashlib.sha256(content).hexdigest()
-        if found != self.sha256:
-            raise InputError.one(
-                f"{FIELD}.sha256", f"must be that of {self.file}", found
-            )
+        content_digest = hashlib.sha256(content).hexdigest()
+        if content_digest != self.sha256:
+            rule = f"must be that of {self.file}"
+            raise InputError.one(f"{FIELD}.sha256", rule, content_digest)
         return content
 
     @property
@@ -324,13 +336,14 @@ class Initial(Value):
         """Where the parameters are from, and what that means for privacy."""
         trained = "" if self.source is None else f", trained on {self.source}"
         head = ", the last layer drawn" if self.head == "drawn" else ""
+        file = f"{self.file} (SHA-256 {self.sha256[:12]}...)"
         return (
-            f"initial parameters from {self.file} (SHA-256 {self.sha256[:12]}...){trained}{head}: "
-            "only runs whose spending is counted beside this one's may have seen clients' records"
+            f"initial parameters from {file}{trained}{head}: only runs whose spending is "
+            "counted beside this one's may have seen clients' records"
         )
 
     def warnings(self) -> list[str]:
-        """That runs will refuse the file as it is now; empty when they will not for its digest."""
+        """That runs will refuse the file as it is now; empty when they will not."""
         try:
             self.content()
         except InputError as error:
