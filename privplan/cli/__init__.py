@@ -1,8 +1,9 @@
 """The command line: one module per command, imported only when the command is called.
 
-Commands of other packages, of the simulation backend and of optional parts are entry points of the
-group ``privplan.commands``: the name is the command's, the value a ``click.Command``. A name with
-a dot, ``proxy.tuning-cost``, is a command of a group of commands.
+Commands of other packages, of the simulation backend and of optional parts are entry
+points of the group ``privplan.commands``: the name is the command's, the value a
+``click.Command``. A name with a dot, ``proxy.tuning-cost``, is a command of a group of
+commands.
 """
 
 from __future__ import annotations
@@ -24,9 +25,7 @@ GROUP = "privplan.commands"
 OPTIONS = "privplan.options"
 """Entry points of further options: COMMAND.PART, whose value is a list of ``click.Option``."""
 SECTIONS = ("plan", "run", "verify", "ask", "data", "tools")
-"""Sections of ``privplan --help``; a command of another package that names none is in the last."""
-
-
+"""Sections of ``privplan --help``; a command that names none is in the last."""
 COMMANDS = {
     "init": ("plan", "plan", "Write a commented spec to start from."),
     "solve": ("plan", "plan", "Solve a spec: the plan and its certificate."),
@@ -51,11 +50,12 @@ REMOVED = {
 """Commands that were removed in 0.2, and what to use."""
 
 
-VERBOSITY = "privplan.verbosity"  # in ``click.Context.meta``: -1 with --quiet, else number of -v
-WITNESSING = (
-    "privplan.witnessing"  # key under which an option passes a witness of a run in
-)
-TRUSTED = "privplan.trusted"  # key of a list to which options add what the reader of a run trusts
+VERBOSITY = "privplan.verbosity"
+"""Key in ``click.Context.meta``: -1 with --quiet, else the number of -v."""
+WITNESSING = "privplan.witnessing"
+"""Key under which an option passes a witness of a run in."""
+TRUSTED = "privplan.trusted"
+"""Key of a list to which options add what the reader of a run trusts."""
 PROVE = (
     "Prove the upper bounds that carry the guarantee in exact arithmetic, by a program "
     "of its own (needs the extra proof)."
@@ -66,11 +66,11 @@ PROVE = (
 def _set_verbosity(ctx: click.Context, param: click.Parameter, value: int) -> None:
     from privplan.cli import render
 
-    if value:
-        ctx.meta[VERBOSITY] = (
-            -1 if param.name == "quiet" else ctx.meta.get(VERBOSITY, 0) + value
-        )
-        render.configure(ctx.meta[VERBOSITY])
+    if not value:
+        return
+    verbosity = ctx.meta.get(VERBOSITY, 0) + value
+    ctx.meta[VERBOSITY] = -1 if param.name == "quiet" else verbosity
+    render.configure(ctx.meta[VERBOSITY])
 
 
 _VERBOSITY_OPTIONS = (
@@ -107,8 +107,9 @@ def in_section(name: str) -> Callable[[C], C]:
 class SuggestingGroup(click.Group):
     """A group that suggests the nearest command for an unknown one.
 
-    Its commands take ``--quiet`` and ``--verbose``, before or after the command's name. Entry
-    points whose name begins with the group's name and a dot are further commands of it.
+    Its commands take ``--quiet`` and ``--verbose``, before or after the command's name.
+    Entry points whose name begins with the group's name and a dot are further commands
+    of it.
     """
 
     prefix: str | None = None
@@ -117,13 +118,13 @@ class SuggestingGroup(click.Group):
     def points(self) -> dict[str, EntryPoint]:
         """Entry points of this group's commands by the name of the command."""
         prefix = f"{self.name}." if self.prefix is None else self.prefix
-        found = {
-            name: point
-            for name, point in _extensions().items()
-            if name.startswith(prefix)
-        }
-        names = {name.removeprefix(prefix): point for name, point in found.items()}
-        return {name: point for name, point in names.items() if "." not in name}
+        points = {}
+        for name, point in _extensions().items():
+            command_name = name.removeprefix(prefix)
+            # A further dot is that of a command of a group in this one.
+            if name.startswith(prefix) and "." not in command_name:
+                points[command_name] = point
+        return points
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names of the group's own commands and of those of entry points."""
@@ -131,28 +132,41 @@ class SuggestingGroup(click.Group):
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         """The group's own command, else that of an entry point."""
-        own, point = super().get_command(ctx, name), self.points().get(name)
-        return own if own is not None or point is None else _load(point)
+        command = super().get_command(ctx, name)
+        point = self.points().get(name)
+        if command is not None or point is None:
+            return command
+        return _load(point)
 
     def listed(self, ctx: click.Context, name: str) -> tuple[str, str] | None:
-        """Section and line of a command, or why it cannot be loaded; None of a hidden one."""
+        """Section and line of a command, or why it cannot be loaded.
+
+        None of a hidden one.
+        """
         try:
             command = self.get_command(ctx, name)
         except click.ClickException as error:
             return SECTIONS[-1], error.format_message().partition(": ")[2]
         if command is None or command.hidden:
             return None
-        return getattr(command, "section", SECTIONS[-1]), command.get_short_help_str(
-            limit=100
-        )
+        section = getattr(command, "section", SECTIONS[-1])
+        return section, command.get_short_help_str(limit=100)
 
     def format_commands(
         self, ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:
         """Writes the commands with one line each."""
-        lines = {name: self.listed(ctx, name) for name in self.list_commands(ctx)}
         with formatter.section("Commands"):
-            formatter.write_dl([(name, one[1]) for name, one in lines.items() if one])
+            formatter.write_dl([(name, line) for name, _, line in self.lines(ctx)])
+
+    def lines(self, ctx: click.Context) -> list[tuple[str, str, str]]:
+        """Name, section and line of each command that is not hidden."""
+        lines = []
+        for name in self.list_commands(ctx):
+            listed = self.listed(ctx, name)
+            if listed is not None:
+                lines.append((name, *listed))
+        return lines
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """The parameters, with the options of verbosity."""
@@ -169,8 +183,8 @@ class SuggestingGroup(click.Group):
             if args[0].startswith("-"):
                 return super().resolve_command(ctx, args)
             if args[0] in REMOVED:
-                line = f"{args[0]}: was removed in 0.2; use {REMOVED[args[0]]}"
-                raise click.ClickException(line)
+                cure = f"use {REMOVED[args[0]]}"
+                raise click.ClickException(f"{args[0]}: was removed in 0.2; {cure}")
             near = did_you_mean(args[0], self.list_commands(ctx))
             ctx.fail(f"No such command {args[0]!r}{near}.")
         if not isinstance(command, SuggestingGroup):
@@ -179,32 +193,49 @@ class SuggestingGroup(click.Group):
 
 
 def _with_contributed(command: click.Command) -> click.Command:
-    """The command with the options that optional parts declare for it; each sets ``ctx.meta``."""
-    taken = {word for param in command.params for word in param.opts}
-    named = getattr(command, "options_of", command.name)  # whose options it takes
+    """The command with the options that optional parts declare for it.
+
+    Each of them sets ``ctx.meta``.
+    """
+    words: set[str] = set()
+    for param in command.params:
+        words.update(param.opts)
+    # A command may take the options of another one.
+    name = getattr(command, "options_of", command.name)
     for point in _extensions(OPTIONS).values():
-        if point.name.startswith(f"{named}."):
-            try:
-                options = [one for one in point.load() if taken.isdisjoint(one.opts)]
-            except (ImportError, AttributeError, TypeError) as error:
-                rule = f"entry point {point.value!r} of group {OPTIONS} must be a list of options"
-                raise click.ClickException(
-                    f"{point.name}: {rule}, found {error}"
-                ) from None
-            command.params = [*command.params, *options]
+        if not point.name.startswith(f"{name}."):
+            continue
+        try:
+            options = [
+                option for option in point.load() if words.isdisjoint(option.opts)
+            ]
+        except (ImportError, AttributeError, TypeError) as error:
+            entry_point = f"entry point {point.value!r} of group {OPTIONS}"
+            rule = f"{entry_point} must be a list of options"
+            line = f"{point.name}: {rule}, found {error}"
+            raise click.ClickException(line) from None
+        command.params = [*command.params, *options]
     return command
 
 
 def _with_verbosity(params: list[click.Parameter]) -> list[click.Parameter]:
-    """The parameters of a command and the options of verbosity, each once, before ``--help``."""
-    taken = {word for param in params for word in (*param.opts, *param.secondary_opts)}
-    added = [one for one in _VERBOSITY_OPTIONS if taken.isdisjoint(one.opts)]
-    helps = [one for one in params if one.name == "help"]
-    return [*(one for one in params if one not in helps), *added, *helps]
+    """The parameters of a command and the options of verbosity, each once.
+
+    These stand before ``--help``.
+    """
+    words: set[str] = set()
+    for param in params:
+        words.update(param.opts, param.secondary_opts)
+    added = [option for option in _VERBOSITY_OPTIONS if words.isdisjoint(option.opts)]
+    helps = [param for param in params if param.name == "help"]
+    return [*(param for param in params if param not in helps), *added, *helps]
 
 
 class _Commands(SuggestingGroup):
-    """A group that imports a command when it is called; an error is one line, never a traceback."""
+    """A group that imports a command when it is called.
+
+    An error is one line, never a traceback.
+    """
 
     prefix = ""
 
@@ -214,24 +245,22 @@ class _Commands(SuggestingGroup):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name in COMMANDS:
             module = import_module(f"{__name__}.{COMMANDS[name][0]}")
-            return cast(
-                click.Command, getattr(module, f"{name.replace('-', '_')}_command")
-            )
+            command = getattr(module, f"{name.replace('-', '_')}_command")
+            return cast(click.Command, command)
         return super().get_command(ctx, name)
 
     def listed(self, ctx: click.Context, name: str) -> tuple[str, str] | None:
-        return COMMANDS[name][1:] if name in COMMANDS else super().listed(ctx, name)
+        if name in COMMANDS:
+            _, section, line = COMMANDS[name]
+            return section, line
+        return super().listed(ctx, name)
 
     def format_commands(
         self, ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:
-        lines = {name: self.listed(ctx, name) for name in self.list_commands(ctx)}
+        lines = self.lines(ctx)
         for section in SECTIONS:
-            rows = [
-                (name, one[1])
-                for name, one in lines.items()
-                if one and one[0] == section
-            ]
+            rows = [(name, line) for name, place, line in lines if place == section]
             if rows:
                 with formatter.section(section.capitalize()):
                     formatter.write_dl(rows)
@@ -244,8 +273,9 @@ class _Commands(SuggestingGroup):
             return super().invoke(ctx)
         except ModuleNotFoundError as error:
             name = ctx.invoked_subcommand or ""
+            # Not a package to install, but an error in this one.
             if (error.name or "").partition(".")[0] == "privplan":
-                raise  # not a package to install, but an error in this one
+                raise
             raise _missing(name, _extensions().get(name), error) from None
 
     def main(self, *args: Any, **extra: Any) -> Any:
@@ -255,18 +285,15 @@ class _Commands(SuggestingGroup):
             error.show()
             code = error.exit_code
         except click.ClickException as error:
-            code = _refuse(
-                " ".join(error.format_message().split()), PrivplanError.exit_code
-            )
+            line = " ".join(error.format_message().split())
+            code = _refuse(line, PrivplanError.exit_code)
         except PrivplanError as error:
             code = _refuse(str(error), error.exit_code)
         except click.Abort:
             code = _refuse("interrupted", INTERRUPTED)
         except OSError as error:
-            file = error.filename or "output"
-            code = _refuse(
-                f"{file}: {error.strerror or error}", PrivplanError.exit_code
-            )
+            line = f"{error.filename or 'output'}: {error.strerror or error}"
+            code = _refuse(line, PrivplanError.exit_code)
         except MemoryError:
             code = _refuse("memory: does not suffice for this", PrivplanError.exit_code)
         sys.exit(code if isinstance(code, int) else 0)
@@ -283,10 +310,10 @@ def _extensions(group: str = GROUP) -> dict[str, EntryPoint]:
     """Entry points of a group by name; the first of several with equal names."""
     from privplan.registry import points
 
-    found: dict[str, EntryPoint] = {}
+    by_name: dict[str, EntryPoint] = {}
     for point in points(group):
-        found.setdefault(point.name, point)
-    return found
+        by_name.setdefault(point.name, point)
+    return by_name
 
 
 def _load(point: EntryPoint) -> click.Command:
@@ -299,30 +326,39 @@ def _load(point: EntryPoint) -> click.Command:
     except (ImportError, AttributeError) as error:
         raise click.ClickException(f"{point.name}: {rule}, found {error}") from None
     if not isinstance(command, click.Command):
-        raise click.ClickException(
-            f"{point.name}: {rule}, found {type(command).__name__}"
-        )
+        line = f"{point.name}: {rule}, found {type(command).__name__}"
+        raise click.ClickException(line)
     return command
 
 
 def _missing(
     name: str, point: EntryPoint | None, error: ImportError
 ) -> click.ClickException:
-    """A line that names the package to install; the backend's commands are this project's."""
+    """A line that names the package to install.
+
+    The backend's commands are this project's.
+    """
     package = (error.name or "a package").partition(".")[0]
-    own = point is not None and point.dist is not None and point.dist.name == "privplan"
-    if (
-        own and point is not None and point.module.startswith("simulate.")
-    ) or package == "torch":
-        needs = (
-            f"the simulation backend (no {package}); pip install 'privplan[simulate]'"
-        )
-    else:
-        needs = f"the package {package}, which is not installed"
+    needs = f"the package {package}, which is not installed"
+    if package == "torch" or _is_of_backend(point):
+        extra = "pip install 'privplan[simulate]'"
+        needs = f"the simulation backend (no {package}); {extra}"
     return click.ClickException(f"{name}: needs {needs}")
 
 
-@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+def _is_of_backend(point: EntryPoint | None) -> bool:
+    """Whether a command is one of this project's simulation backend."""
+    if point is None or point.dist is None or point.dist.name != "privplan":
+        return False
+    return point.module.startswith("simulate.")
+
+
+@click.command(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Plan a privacy budget, certify it, try it in simulation, and know what was "
+    "spent.",
+)
 @click.version_option(package_name="privplan")
 def main() -> None:
-    """Plan a privacy budget, certify it, try it in simulation, and know what was spent."""
+    """The command ``privplan``."""

@@ -1,8 +1,9 @@
-"""``privplan account``: epsilon of a mechanism by every accountant, and its trade-off curve."""
+"""``privplan account`` and ``calibrate``: epsilon of a mechanism, and the reverse."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
 
 SAMPLING = (
     *map(str, SamplingLaw),
-    *(one.phrase.split("'")[1] for _, one in FAMILIES.items()),
+    *(family.phrase.split("'")[1] for _, family in FAMILIES.items()),
 )
+"""Sampling laws, and an example of each family of laws."""
 RELATIONS = ("add_remove", "replace_one", "zero_out")
 
 
@@ -28,57 +30,55 @@ def show(
     rows: Certificate,
     findings: Mapping[str, Finding] | None = None,
 ) -> None:
-    """Print the table of rows, and one line for each accountant without a row."""
+    """Print the table of rows, and a line for each accountant without a row."""
     from privplan.cli import render
     from privplan.report.tables import certificate_table
 
     _, columns, cells, versions = certificate_table(rows, findings=findings)
     render.text(composition.title)
-    names = [
-        "accountant",
-        "at least",
-        "at most",
-        "role",
-        *(["proven"] if findings else []),
-    ]
-    places = [columns.index(name) for name in names]
-    table = [[line[place] for place in places] for line in (columns, *cells)]
-    render.table("", table[0], table[1:], versions)
+    names = ["accountant", "at least", "at most", "role"]
+    if findings:
+        names.append("proven")
+    shown_cells = itemgetter(*map(columns.index, names))
+    shown_rows = [list(shown_cells(line)) for line in cells]
+    render.table("", names, shown_rows, versions)
     for note in rows.notes:
         render.text(f"no row: {note}")
 
 
 def population_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that every accounting command shares."""
-    choice = click.Choice(["table", "json"])
-    for option in (
-        click.option(
-            "--format", "form", type=choice, default="table", show_default=True
-        ),
-        click.option(
-            "--clients", type=int, help="Number of clients; delta becomes clients^-1.1."
-        ),
-        click.option(
-            "--relation",
-            type=click.Choice(RELATIONS),
-            default="add_remove",
-            show_default=True,
-        ),
-        click.option(
-            "--sampling",
-            default="poisson",
-            metavar="LAW",
-            show_default=True,
-            help=" | ".join(SAMPLING),
-        ),
-        click.option(
-            "--contributions",
-            type=int,
-            default=1,
-            help="Most clients that one person has.",
-        ),
-        click.option("--delta", type=float, help="Failure probability, in (0, 1)."),
-    ):
+    form = click.option(
+        "--format",
+        "form",
+        type=click.Choice(["table", "json"]),
+        default="table",
+        show_default=True,
+    )
+    clients = click.option(
+        "--clients", type=int, help="Number of clients; delta becomes clients^-1.1."
+    )
+    relation = click.option(
+        "--relation",
+        type=click.Choice(RELATIONS),
+        default="add_remove",
+        show_default=True,
+    )
+    sampling = click.option(
+        "--sampling",
+        default="poisson",
+        metavar="LAW",
+        show_default=True,
+        help=" | ".join(SAMPLING),
+    )
+    contributions = click.option(
+        "--contributions",
+        type=int,
+        default=1,
+        help="Most clients that one person has.",
+    )
+    delta = click.option("--delta", type=float, help="Failure probability, in (0, 1).")
+    for option in (form, clients, relation, sampling, contributions, delta):
         function = option(function)
     return function
 
@@ -134,57 +134,76 @@ def account_command(
     from privplan.accounting.accountant import loadable_accountants, second_opinions
     from privplan.accounting.composition import composition
     from privplan.cli import render
-    from privplan.proven import finding_on, plain, proof_program
-    from privplan.proven import lines as unproven_lines
+    from privplan.proven import plain, proof_program
     from privplan.report.style import picture_name
 
     if prove:
         proof_program()
     if picture is not None:
-        render.refuse_options(
-            context, ("chosen", "everything"), "cannot go with --tradeoff"
-        )
+        rule = "cannot go with --tradeoff"
+        render.refuse_options(context, ("chosen", "everything"), rule)
+    # Its ending is refused before anything is computed.
     if picture:
-        picture_name(picture)  # its ending is refused before anything is computed
-    composed, curve = composition(**releases), None
+        picture_name(picture)
+
+    composed = composition(**releases)
+    curve = None
     if picture is None:
-        rows = composed.certify(
-            chosen or (loadable_accountants() if everything else ())
-        )
+        every_accountant = loadable_accountants() if everything else ()
+        rows = composed.certify(chosen or every_accountant)
     else:
         rows, curve = composed.tradeoff()
-    if curve is not None and picture:
-        curve.plot().save(picture)
-    findings: dict[str, Finding] = {}
-    for row in rows if prove else ():
-        if row.guarantee:
-            bound = (row.relation, row.epsilon_upper, row.delta)
-            findings[row.group] = finding_on(composed.history, *bound)
+        if picture:
+            curve.plot().save(picture)
+    findings = _findings(composed, rows) if prove else {}
+
     if form == "json":
-        more: dict[str, Any] = {} if curve is None else dict(curve.to_dict())
-        more |= {"proven": plain(findings)} if prove else {}
-        render.data([{**row.model_dump(mode="json"), **more} for row in rows])
+        added: dict[str, Any] = {} if curve is None else dict(curve.to_dict())
+        if prove:
+            added["proven"] = plain(findings)
+        render.data([{**row.model_dump(mode="json"), **added} for row in rows])
     else:
         show(composed, rows, findings)
-        for line in unproven_lines(findings):
-            render.text(line)
-        law, rounds = SamplingLaw(releases["sampling"]).law, releases["rounds"]
-        if (most := law.rounds_for(law.rounds_of_client(rounds))) > rounds:
-            render.text(
-                f"{rounds} rounds cost what {most} do: a client counts in whole turns"
-            )
+        _show_notes(findings, releases["sampling"], releases["rounds"])
         if curve is not None:
-            render.text(str(curve) + f"\nwrote {picture}" * bool(picture))
+            render.text(f"{curve}\nwrote {picture}" if picture else str(curve))
         elif not (chosen or everything):
             render.text(f"second opinions ({', '.join(second_opinions())}) with --all")
     for warning in rows.warnings:
         render.warn(warning)
 
 
-# --- ``privplan calibrate``: the value of one parameter that just keeps a budget. ----------------
+def _findings(composed: Composition, rows: Certificate) -> dict[str, Finding]:
+    """What the proof program finds of each bound that guarantees."""
+    from privplan.proven import finding_on
+
+    return {
+        row.group: finding_on(
+            composed.history, row.relation, row.epsilon_upper, row.delta
+        )
+        for row in rows
+        if row.guarantee
+    }
+
+
+def _show_notes(findings: Mapping[str, Finding], sampling: str, rounds: int) -> None:
+    """Print what was not proven, and where more rounds would cost the same."""
+    from privplan.cli import render
+    from privplan.proven import lines as unproven_lines
+
+    for line in unproven_lines(findings):
+        render.text(line)
+    law = SamplingLaw(sampling).law
+    largest = law.rounds_for(law.rounds_of_client(rounds))
+    if largest > rounds:
+        line = f"{rounds} rounds cost what {largest} do"
+        render.text(f"{line}: a client counts in whole turns")
+
 
 UNKNOWNS = ("noise_multiplier", "sampling_ratio", "rounds", "cohort", "delta")
-_SPENT = 0.99  # share of a budget that is spent wherever less noise can be certified
+"""Parameters of which ``privplan calibrate`` finds one."""
+# Share of a budget that is spent wherever less noise can be certified.
+_SPENT = 0.99
 
 
 @click.command(
@@ -225,22 +244,26 @@ def calibrate_command(
     )
     rows = solved.certify(list(dict.fromkeys([accountant, "pld", "rdp"])))
     if form == "json":
-        extra = {"solved_for": solve_for, "value": value, "budget": epsilon}
-        render.data([{**row.model_dump(mode="json"), **extra} for row in rows])
+        answer = {"solved_for": solve_for, "value": value, "budget": epsilon}
+        render.data([{**row.model_dump(mode="json"), **answer} for row in rows])
     else:
         shown = f"{value}" if isinstance(value, int) else f"{value:.8g}"
-        render.text(
-            f"{solve_for}: {shown}  (keeps epsilon {epsilon:g} by {accountant})"
-        )
+        promise = f"keeps epsilon {epsilon:g} by {accountant}"
+        render.text(f"{solve_for}: {shown}  ({promise})")
         show(solved, rows)
     [spent] = [row.epsilon_upper for row in rows if row.accountant == accountant]
     if solve_for == "noise_multiplier" and spent < _SPENT * epsilon:
         render.warn(
-            f"noise_multiplier: {value:.8g} is the least that can be calibrated by {accountant} "
-            f"here; it spends {at_most(spent, 6)} of epsilon {epsilon:g}"
+            f"noise_multiplier: {value:.8g} is the least that can be calibrated by "
+            f"{accountant} here; it spends {at_most(spent, 6)} of epsilon {epsilon:g}"
         )
-    if over := [row for row in rows if row.guarantee and row.epsilon_upper > epsilon]:
-        render.warn(f"{accountant} bounds nothing here: the guarantee is epsilon "
-                    f"{at_most(over[0].epsilon_upper, 6)}, by {over[0].accountant}")  # fmt: skip
+    # An accountant that is no bound can name a value at which another one spends more.
+    above = [row for row in rows if row.guarantee and row.epsilon_upper > epsilon]
+    if above:
+        guarantee = f"epsilon {at_most(above[0].epsilon_upper, 6)}"
+        render.warn(
+            f"{accountant} bounds nothing here: the guarantee is {guarantee}, "
+            f"by {above[0].accountant}"
+        )
     for warning in rows.warnings:
         render.warn(warning)

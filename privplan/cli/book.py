@@ -16,7 +16,7 @@ from privplan.accounting.release import (
     SamplingLaw,
     identity,
 )
-from privplan.book.entry import booking_of
+from privplan.book.entry import BookedRun, booking_of
 from privplan.book.spending import full_name, proven_spendings, spendings
 from privplan.cli import PROVE, SuggestingGroup, render
 from privplan.cli.judging import judging, judging_options, takes_options_of_verify
@@ -28,12 +28,17 @@ from privplan.proven import plain, proof_program
 from privplan.report.numbers import six
 from privplan.report.spendings import cost_line, remaining_lines, spending_table
 
-MOST_SECONDS = 10.0  # processor time of an answer to ``left``
+# Processor time of an answer to ``left``.
+MOST_SECONDS = 10.0
 RELATIONS = ("add_remove", "replace_one", "zero_out")
 RULES = ("renyi", "gaussian", "exact")
 NOISE = (
-    "gaussian", "laplace", "discrete_laplace", "randomized_response", "discrete_gaussian_count",
-)  # fmt: skip
+    "gaussian",
+    "laplace",
+    "discrete_laplace",
+    "randomized_response",
+    "discrete_gaussian_count",
+)
 
 
 @click.group(
@@ -49,12 +54,17 @@ def _address(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--address",
         metavar="BOOK",
-        help="A file, or any SQLAlchemy address; PRIVPLAN_BOOK, or book.sqlite, when left out.",
+        help="A file, or any SQLAlchemy address; PRIVPLAN_BOOK, or book.sqlite, when "
+        "left out.",
     )(function)
 
 
 @book_command.command(
-    "add", epilog="Example: privplan book add run --population hospital"
+    "add",
+    epilog="Example: privplan book add run --population hospital",
+    help="Verify RUN (a run folder) as privplan verify does, and add it; once, however "
+    "often.\n\nAn unverified run is added at the cost that its evidence supports. Exit "
+    "code 4: its verdict is broken, and nothing is added.",
 )
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
 @click.option(
@@ -79,11 +89,7 @@ def add_run(
     form: str,
     address: str | None,
 ) -> None:
-    """Verify RUN (a run folder) as privplan verify does, and add it; once, however often.
-
-    An unverified run is added at the cost that its evidence supports. Exit code 4: its verdict is
-    broken, and nothing is added.
-    """
+    """Verify a run and add it to the book."""
     from privplan.book.database import address_of, shown
     from privplan.book.store import add
 
@@ -91,27 +97,39 @@ def add_run(
     booking = booking_of(run, population, infinite=infinite, judged=judged)
     url = address_of(address)
     added = add(url, booking)
-    lines, groups = (
-        booking.run.lines,
-        ", ".join(share.group for share in booking.run.shares),
-    )
-    one = booking.run.shares[0]
-    groups += f" ({identity(booking.run.plan, one.unit, one.relation)})"
-    groups += f", {booking.run.checked}"
-    outcomes = {
-        "added": f"added {run}: {lines} releases of {groups}",
-        "replaced": f"replaced {run}: {lines} releases of {groups}, {added.lines} before",
-        "judged": f"judged {run} again: its {lines} releases are {booking.run.checked}",
-        "known": f"nothing added: the book holds {run} already, all {lines} releases",
-        "longer": f"nothing added: the book holds {added.lines} releases of {run}, not {lines}",
-    }
     if form == "json":
         result = {"book": shown(url), "outcome": added.outcome, "lines": added.lines}
         render.data({**result, "run": booking.run.model_dump(mode="json")})
     else:
-        render.text(f"{shown(url)}: {outcomes[added.outcome]}")
+        line = _outcome_line(run, booking.run, added.outcome, added.lines)
+        render.text(f"{shown(url)}: {line}")
     if booking.run.verdict != "kept":
         render.warn(cost_line(booking.run))
+
+
+def _outcome_line(path: Path, run: BookedRun, outcome: str, booked_lines: int) -> str:
+    """What became of a run that was to be added.
+
+    Args:
+        path: of the run folder.
+        run: as the book has it now.
+        outcome: of adding it.
+        booked_lines: releases of it that the book had before.
+    """
+    lines = f"{run.lines} releases"
+    share = run.shares[0]
+    names = ", ".join(share.group for share in run.shares)
+    groups = f"{names} ({identity(run.plan, share.unit, share.relation)})"
+    groups += f", {run.checked}"
+    outcomes = {
+        "added": f"added {path}: {lines} of {groups}",
+        "replaced": f"replaced {path}: {lines} of {groups}, {booked_lines} before",
+        "judged": f"judged {path} again: its {lines} are {run.checked}",
+        "known": f"nothing added: the book holds {path} already, all {lines}",
+        "longer": f"nothing added: the book holds {booked_lines} releases of {path}, "
+        f"not {run.lines}",
+    }
+    return outcomes[outcome]
 
 
 takes_options_of_verify(add_run)
@@ -119,8 +137,8 @@ takes_options_of_verify(add_run)
 
 @book_command.command(
     "declare",
-    epilog="Example: privplan book declare ages --group strict --clients 500 --noise laplace "
-    "--noise-multiplier 14",
+    epilog="Example: privplan book declare ages --group strict --clients 500 --noise "
+    "laplace --noise-multiplier 14",
 )
 @click.argument("name", metavar="NAME")
 @click.option(
@@ -148,31 +166,40 @@ takes_options_of_verify(add_run)
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 @_address
 def declare(
-    name: str, family: str, noise_multiplier: float, count: int, form: str, address: str | None,
+    name: str,
+    family: str,
+    noise_multiplier: float,
+    count: int,
+    form: str,
+    address: str | None,
     **whose: Any,
-) -> None:  # fmt: skip
+) -> None:
     """Add a published statistic, NAME, on your word: no run or ledger shows it.
 
     It counts as released from everybody of the group. The noise multiplier of laplace,
-    discrete_laplace and randomized_response is sqrt(2) / epsilon, else the standard deviation.
+    discrete_laplace and randomized_response is sqrt(2) / epsilon, else the standard
+    deviation.
     """
     from privplan.book.book import Book
 
     release = Release(noise_multiplier, 1.0, SamplingLaw.FULL, family)
     book = Book(address)
     outcome = book.declare(name, History([(release, count)]), **whose)
-    text = f"{family} noise {noise_multiplier:g}, {count} times, of {whose['group']}"
-    text = text if outcome == "added" else "nothing added: the book holds it already"
+    group = whose["group"]
     if form == "json":
         render.data({"book": book.address, "outcome": outcome, "name": name, **whose})
-    else:
-        render.text(f"{book.address}: {name}: {text} ({whose['relation']})")
-        own = [run for run in book.runs if run.population == whose["population"]]
-        if (
-            sum(share.group == whose["group"] for run in own for share in run.shares)
-            == 1
-        ):
-            render.text(f"nothing else in the book is of {whose['group']}")
+        return
+    text = "nothing added: the book holds it already"
+    if outcome == "added":
+        text = f"{family} noise {noise_multiplier:g}, {count} times, of {group}"
+    render.text(f"{book.address}: {name}: {text} ({whose['relation']})")
+    # With the one that was just added.
+    releases = 0
+    for run in book.runs:
+        if run.population == whose["population"]:
+            releases += sum(share.group == group for share in run.shares)
+    if releases == 1:
+        render.text(f"nothing else in the book is of {group}")
 
 
 @book_command.command("show", epilog="Example: privplan book show --group strict")
@@ -201,21 +228,25 @@ def show(
     """What each group has spent: exact composition and naive sum, side by side."""
     from privplan.book.book import Book
 
-    under = None if relation is None else Relation(relation)
     if prove:
         proof_program()
     runs = Book(address).runs
     with render.progress("composing") as progress:
         spent, faults = spendings(
-            runs, group=group, population=population, delta=delta, relation=under,
+            runs,
+            group=group,
+            population=population,
+            delta=delta,
+            relation=None if relation is None else Relation(relation),
             progress=progress,
-        )  # fmt: skip
+        )
     findings = proven_spendings(runs, spent) if prove else {}
     if form == "json":
         proofs = {row["group"]: row for row in plain(findings)}
-        rows = [one.model_dump(mode="json") for one in spent]
-        for row in rows if prove else ():
-            row["proven"] = proofs[full_name(row["population"], row["group"])]
+        rows = [spending.model_dump(mode="json") for spending in spent]
+        if prove:
+            for row in rows:
+                row["proven"] = proofs[full_name(row["population"], row["group"])]
         render.data(rows)
     elif spent:
         render.table(*spending_table(spent, findings))
@@ -241,8 +272,8 @@ def show(
 @click.option(
     "--rule",
     type=click.Choice(RULES),
-    help="renyi, gaussian: a next run may be chosen after seeing earlier ones (default, by the "
-    "first run); exact: all runs were fixed before the first result.",
+    help="renyi, gaussian: a next run may be chosen after seeing earlier ones (default, "
+    "by the first run); exact: all runs were fixed before the first result.",
 )
 @click.option(
     "--relation",
@@ -257,7 +288,7 @@ def remaining_budget(
     relation: str | None,
     form: str,
     address: str | None,
-    **asked: Any,
+    **next_run: Any,
 ) -> None:
     """What is left of a budget: headroom, and the least noise of a next run.
 
@@ -266,11 +297,10 @@ def remaining_budget(
     from privplan.book.book import Book
 
     under = None if relation is None else Relation(relation)
-    limit = f"must be answerable within {MOST_SECONDS:g} s of processor time"
-    with limited(
-        MOST_SECONDS, InputError.one("epsilon, delta and rounds", limit, epsilon)
-    ):
-        result = Book(address).left(group, epsilon, relation=under, **asked)
+    rule = f"must be answerable within {MOST_SECONDS:g} s of processor time"
+    too_long = InputError.one("epsilon, delta and rounds", rule, epsilon)
+    with limited(MOST_SECONDS, too_long):
+        result = Book(address).left(group, epsilon, relation=under, **next_run)
     if form == "json":
         render.data(result.model_dump(mode="json"))
     else:
@@ -281,6 +311,8 @@ def remaining_budget(
 @book_command.command(
     "open",
     epilog="Example: privplan book open hospital/strict --epsilon 4 --delta 1e-5",
+    help="Open a budget ACCOUNT: POPULATION/GROUP, or a ceiling for a site or a "
+    "population.",
 )
 @click.argument("account", metavar="ACCOUNT")
 @click.option("--epsilon", type=float, required=True, help="Budget over all runs.")
@@ -292,7 +324,8 @@ def remaining_budget(
     type=click.Choice(RULES[:2]),
     default="renyi",
     show_default=True,
-    help="Runs may be chosen after seeing earlier ones; gaussian covers full participation only.",
+    help="Runs may be chosen after seeing earlier ones; gaussian covers full "
+    "participation only.",
 )
 @click.option(
     "--relation", type=click.Choice(RELATIONS), default="add_remove", show_default=True
@@ -305,7 +338,7 @@ def remaining_budget(
 def open_account(
     account: str, typical: str | None, address: str | None, **budget: Any
 ) -> None:
-    """Open a budget ACCOUNT: POPULATION/GROUP, or a ceiling for a site or a population."""
+    """Open a budget of a group, or a ceiling."""
     from privplan.book.accounts import Budgets
 
     history = None
@@ -313,30 +346,35 @@ def open_account(
         plan = Plan.load(typical)
         plan.refuse_in_book()
         history = plan.history(plan.group(account.rpartition("/")[2]))
-    Budgets(address, existing=bool(budget["ceilings"])).open(
-        account, typical=history, **budget
-    )
-    known = "epsilon {epsilon:g} at delta {delta:g} ({rule}, {relation})".format(
-        **budget
-    )
-    render.text(f"opened {account}: {known}")
+    budgets = Budgets(address, existing=bool(budget["ceilings"]))
+    budgets.open(account, typical=history, **budget)
+    promise = "epsilon {epsilon:g} at delta {delta:g} ({rule}, {relation})"
+    render.text(f"opened {account}: {promise.format(**budget)}")
 
 
 def _histories(plan: str, population: str, rounds: int | None = None) -> dict[str, Any]:
-    """The account of each group of a plan with its releases, or those of the first rounds."""
-    solved, found = Plan.load(plan), {}
+    """The account of each group of a plan with its releases.
+
+    Args:
+        plan: path of the plan.
+        population: whose groups these are.
+        rounds: how many of them count, the first ones; all when None.
+    """
+    solved = Plan.load(plan)
     solved.refuse_in_book()
+    by_account = {}
     for group in solved.groups:
         history = solved.history(group)
         if rounds is not None:
             law = solved.law_of(group).law
-            most = law.rounds_for(history.rounds)
-            if not 0 <= rounds <= most or len(history) != 1:
-                rule = f"must be 0 to {most}, of a plan with equal rounds"
+            planned = law.rounds_for(history.rounds)
+            if not 0 <= rounds <= planned or len(history) != 1:
+                rule = f"must be 0 to {planned}, of a plan with equal rounds"
                 raise InputError.one("rounds", rule, rounds)
-            history = History((one, law.rounds_of_client(rounds)) for one, _ in history)
-        found[full_name(population, group.name)] = history
-    return found
+            count = law.rounds_of_client(rounds)
+            history = History((release, count) for release, _ in history)
+        by_account[full_name(population, group.name)] = history
+    return by_account
 
 
 @book_command.command(
@@ -389,9 +427,8 @@ def commit(
     from privplan.book.accounts import Budgets
 
     if (plan is None) != (rounds is None):
-        raise InputError.one(
-            "plan and rounds", "must be given both or neither", plan or rounds
-        )
+        rule = "must be given both or neither"
+        raise InputError.one("plan and rounds", rule, plan or rounds)
     charges = None if plan is None else _histories(plan, population, rounds)
     Budgets(address, existing=True).commit(reservation, charges)
     render.text(f"committed {reservation}")
@@ -406,18 +443,18 @@ def budgets(form: str, address: str | None) -> None:
 
     states = Budgets(address).states() if has_accounts(address) else []
     if form == "json":
-        render.data([asdict(one) for one in states])
+        render.data([asdict(state) for state in states])
         return
     columns = ["account", "rule", "budget", "delta", "spent", "with reservations"]
     rows = [
         [
-            s.name,
-            s.rule,
-            f"{s.epsilon:g}",
-            f"{s.delta:.4g}",
-            six(s.spent),
-            six(s.committed),
+            state.name,
+            state.rule,
+            f"{state.epsilon:g}",
+            f"{state.delta:.4g}",
+            report.six(state.spent),
+            report.six(state.committed),
         ]
-        for s in states
+        for state in states
     ]
     render.table("Budgets", columns, rows)

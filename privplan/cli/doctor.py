@@ -24,107 +24,140 @@ PLACES = {"PRIVPLAN_DATA": "folder with data sets", "PRIVPLAN_BOOK": "budget boo
 def doctor_command(ctx: click.Context, form: str) -> None:
     """Show versions, extras, devices, and what is missing.
 
-    Exit code 0: every required package is there, with what it needs itself (extras may be missing).
-    2: one is not.
+    Exit code 0: every required package is there, with what it needs itself (extras may
+    be missing). 2: one is not.
     """
     from privplan.cli import render
 
-    found, seen, places = (
-        packages(),
-        devices(),
-        {name: os.environ.get(name) for name in PLACES},
-    )
+    installed_packages = packages()
+    machine = devices()
+    environment = {name: os.environ.get(name) for name in PLACES}
     missing: dict[str, list[str]] = {}
-    for one in found:
-        if one["problem"]:
-            missing.setdefault(one["extra"] or "required", []).append(one["package"])
+    for package in installed_packages:
+        if package["problem"]:
+            extra = package["extra"] or "required"
+            missing.setdefault(extra, []).append(package["package"])
+
     if form == "json":
-        report = {
-            "packages": found,
-            "devices": seen,
-            "environment": places,
-            "missing": missing,
-        }
-        render.data({"versions": versions(), **report})
+        render.data(
+            {
+                "versions": versions(),
+                "packages": installed_packages,
+                "devices": machine,
+                "environment": environment,
+                "missing": missing,
+            }
+        )
     else:
         for name, value in versions().items():
             render.text(f"{name}: {value}")
-        rows = [
-            [one["package"], one["found"] or "-", one["needed"] or "any",
-             one["extra"] or "every installation", one["problem"] or "ok"]
-            for one in found
-        ]  # fmt: skip
-        columns = ["package", "found", "needed", "needed by", "result"]
-        render.table("packages", columns, rows, words=True)
-        cuda = ", ".join(seen.get("cuda", ())) or "none"
-        torch = seen["torch"] or f"not usable ({seen['reason']})"
-        render.text(
-            f"devices: {seen['cpu_cores']} processor cores, CUDA devices: {cuda}"
-        )
-        render.text(f"torch: {torch}")
+        _show_packages(installed_packages)
+        _show_devices(machine)
         for name, meaning in PLACES.items():
-            render.text(f"{name} ({meaning}): {places[name] or 'not set'}")
-        for extra, names in missing.items():
-            what = "-U privplan" if extra == "required" else f"'privplan[{extra}]'"
-            which = extra if extra == "required" else f"extra {extra}"
-            render.text(
-                f"missing or broken, {which}: {', '.join(names)}; pip install {what}"
-            )
-        if not missing:
-            render.text("nothing is missing")
+            render.text(f"{name} ({meaning}): {environment[name] or 'not set'}")
+        _show_missing(missing)
     ctx.exit(2 if "required" in missing else 0)
 
 
-# --- What is installed: versions of required packages and extras, and devices for training. ------
+def _show_packages(rows: list[dict[str, Any]]) -> None:
+    """Print the table of packages."""
+    from privplan.cli import render
 
-_DEVELOPMENT = ("dev", "fuzz", "notebooks")  # extras that no command needs
+    cells = [
+        [
+            row["package"],
+            row["found"] or "-",
+            row["needed"] or "any",
+            row["extra"] or "every installation",
+            row["problem"] or "ok",
+        ]
+        for row in rows
+    ]
+    columns = ["package", "found", "needed", "needed by", "result"]
+    render.table("packages", columns, cells, words=True)
+
+
+def _show_devices(machine: dict[str, Any]) -> None:
+    """Print what training can use."""
+    from privplan.cli import render
+
+    cuda = ", ".join(machine.get("cuda", ())) or "none"
+    torch = machine["torch"] or f"not usable ({machine['reason']})"
+    cores = f"{machine['cpu_cores']} processor cores"
+    render.text(f"devices: {cores}, CUDA devices: {cuda}")
+    render.text(f"torch: {torch}")
+
+
+def _show_missing(missing: dict[str, list[str]]) -> None:
+    """Print what to install, by extra."""
+    from privplan.cli import render
+
+    for extra, names in missing.items():
+        what = f"'privplan[{extra}]'"
+        which = f"extra {extra}"
+        if extra == "required":
+            what = "-U privplan"
+            which = extra
+        listed = ", ".join(names)
+        render.text(f"missing or broken, {which}: {listed}; pip install {what}")
+    if not missing:
+        render.text("nothing is missing")
+
+
+# Extras that no command needs.
+_DEVELOPMENT = ("dev", "fuzz", "notebooks")
 
 
 def packages() -> list[dict[str, Any]]:
-    """Packages of privplan and its extras by metadata, with what they lack themselves."""
-    listed = []
+    """Packages of privplan and its extras, with what they lack themselves."""
+    rows = []
     for line in requires("privplan") or ():
-        needed, extra = (
-            Requirement(line),
-            re.search(r"extra\s*==\s*['\"]([\w-]+)", line),
-        )
-        group = extra[1] if extra else None
-        if group not in _DEVELOPMENT:
-            wrong = problem(needed) or "; ".join(_unmet(needed.name, {needed.name}))
-            row = {
-                "package": needed.name,
-                "extra": group,
-                "needed": str(needed.specifier) or None,
-            }
-            listed.append(
-                {**row, "found": _version(needed.name), "problem": wrong or None}
-            )
-    return listed
+        requirement = Requirement(line)
+        extra = re.search(r"extra\s*==\s*['\"]([\w-]+)", line)
+        extra_name = extra[1] if extra else None
+        if extra_name in _DEVELOPMENT:
+            continue
+        name = requirement.name
+        fault = problem(requirement) or "; ".join(_unmet(name, {name}))
+        row = {
+            "package": name,
+            "extra": extra_name,
+            "needed": str(requirement.specifier) or None,
+            "found": _version(name),
+            "problem": fault or None,
+        }
+        rows.append(row)
+    return rows
 
 
-def problem(needed: Requirement) -> str | None:
+def problem(requirement: Requirement) -> str | None:
     """What is wrong with the version that is installed."""
-    found = _version(needed.name)
-    if found is None:
+    installed_version = _version(requirement.name)
+    if installed_version is None:
         return "missing"
-    return (
-        None
-        if needed.specifier.contains(found, prereleases=True)
-        else f"not {needed.specifier}"
-    )
+    if requirement.specifier.contains(installed_version, prereleases=True):
+        return None
+    return f"not {requirement.specifier}"
 
 
 def _unmet(name: str, seen: set[str]) -> Iterator[str]:
-    """Requirements of an installed package, and of what it requires, that are not met."""
+    """Requirements of an installed package, and of those, that are not met.
+
+    Args:
+        name: of the package.
+        seen: packages that were asked before; it grows.
+    """
     for line in requires(name) or ():
-        needed = Requirement(line)
-        if needed.marker is not None and not needed.marker.evaluate({"extra": ""}):
+        requirement = Requirement(line)
+        marker = requirement.marker
+        if marker is not None and not marker.evaluate({"extra": ""}):
             continue
-        if problem(needed) is not None:
-            yield f"{name} needs {needed.name}{needed.specifier}, found {_version(needed.name)}"
-        elif needed.name not in seen:
-            seen.add(needed.name)
-            yield from _unmet(needed.name, seen)
+        if problem(requirement) is not None:
+            what = f"{requirement.name}{requirement.specifier}"
+            yield f"{name} needs {what}, found {_version(requirement.name)}"
+        elif requirement.name not in seen:
+            seen.add(requirement.name)
+            yield from _unmet(requirement.name, seen)
 
 
 def versions() -> dict[str, str]:
@@ -138,24 +171,32 @@ def versions() -> dict[str, str]:
 
 def installed(*names: str) -> dict[str, str]:
     """Versions of those of the distributions that are installed."""
-    return {name: found for name in names if (found := _version(name)) is not None}
+    versions_by_name = {name: _version(name) for name in names}
+    return {
+        name: version
+        for name, version in versions_by_name.items()
+        if version is not None
+    }
 
 
 def machine_kind() -> str:
     """Processor and number of cores of this machine."""
-    model, info = platform.processor() or platform.machine(), Path("/proc/cpuinfo")
+    model = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
     if info.is_file():
-        named = re.search(
-            r"(?m)^model name\s*: (.+)$", info.read_text(encoding="utf-8")
-        )
-        model = named[1] if named else model
+        pattern = r"(?m)^model name\s*: (.+)$"
+        match = re.search(pattern, info.read_text(encoding="utf-8"))
+        model = match[1] if match else model
     return f"{model}, {os.cpu_count()} cores"
 
 
 def devices() -> dict[str, Any]:
-    """Processor cores for this process, and what PyTorch finds; without PyTorch the cores only."""
-    own = getattr(os, "sched_getaffinity", None)  # not on every platform
-    cores = len(own(0)) if own is not None else os.cpu_count() or 1
+    """Processor cores for this process, and what PyTorch finds where it is there."""
+    # Not on every platform.
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = os.cpu_count() or 1
+    if affinity is not None:
+        cores = len(affinity(0))
     try:
         torch = import_module("torch")
     except (ImportError, OSError) as error:
@@ -166,7 +207,7 @@ def devices() -> dict[str, Any]:
         "cpu_cores": cores,
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
-        "cuda": [torch.cuda.get_device_name(one) for one in range(count)],
+        "cuda": [torch.cuda.get_device_name(index) for index in range(count)],
     }
 
 

@@ -1,4 +1,7 @@
-"""Output of the command line; no other module prints. Options without effect are refused here."""
+"""Output of the command line; no other module prints.
+
+Options without effect are refused here, too.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,20 @@ import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, TextIO
 
 import click
 
-from privplan.errors import InputError
+from privplan.errors import Fault, InputError
 from privplan.visible import KEPT_LINES, printable
 
-PIPE_WIDTH = 160  # columns of a table in a file or a pipe, without COLUMNS
+# Columns of a table in a file or a pipe, without COLUMNS.
+PIPE_WIDTH = 160
+# A narrower terminal is treated as one of so many columns.
 LEAST_WIDTH = 40
+# A line between columns, with a space on both sides.
+_LINE_WIDTH = 3
 SPARE = ("rdp upper", "headroom", "objective", "plan")
 """Columns that a table without room leaves out; --json and report pages have them."""
 MINUTE = 60.0
@@ -33,15 +41,19 @@ class _Handler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         message = " ".join(printable(record.getMessage(), KEPT_LINES).split())
-        warning = record.levelno >= logging.WARNING
-        click.echo(f"{'warning' if warning else record.name}: {message}", err=True)
+        source = "warning" if record.levelno >= logging.WARNING else record.name
+        click.echo(f"{source}: {message}", err=True)
 
 
 _HANDLER = _Handler()
 
 
 def configure(verbosity: int) -> None:
-    """Log to standard error: warnings, with 1 each step, with 2 details, with -1 errors only."""
+    """Log to standard error.
+
+    Args:
+        verbosity: 0 for warnings, 1 for each step, 2 for details, -1 for errors only.
+    """
     for name in _LOGGERS:
         logger = logging.getLogger(name)
         logger.setLevel(_LEVELS.get(verbosity, logging.DEBUG))
@@ -50,7 +62,7 @@ def configure(verbosity: int) -> None:
 
 
 def text(line: str = "") -> None:
-    """Print a line to standard output, wrapped between words where a terminal would cut it."""
+    """Print a line to standard output, wrapped where a terminal would cut it."""
     click.echo(_shown(line, sys.stdout))
 
 
@@ -91,7 +103,7 @@ def status(line: str) -> None:
 
 
 def _shown(line: str, stream: TextIO) -> str:
-    """A line, wrapped between words for a terminal; for a file or a pipe it stays as it is."""
+    """A line, wrapped between words for a terminal, but not for a file or a pipe."""
     shown = printable(line, KEPT_LINES)
     return _wrapped(shown) if stream.isatty() else shown
 
@@ -99,9 +111,14 @@ def _shown(line: str, stream: TextIO) -> str:
 def _wrapped(line: str) -> str:
     if len(line) <= _width() or "\n" in line:
         return line
-    indent, width = "  ", _width()
-    options: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
-    return "\n".join(textwrap.wrap(line, width, subsequent_indent=indent, **options))
+    lines = textwrap.wrap(
+        line,
+        _width(),
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return "\n".join(lines)
 
 
 def data(value: Any) -> None:
@@ -116,61 +133,132 @@ def table(
     caption: str = "",
     words: bool = False,
 ) -> None:
-    """Print a table to standard output; no word and no number is broken between two lines.
+    """Print a table to standard output; no word and no number is broken.
 
-    Where the longest words do not fit beside each other, lines between columns go first, then the
-    columns ``SPARE``, which the caption names; what is still too wide follows in a second table.
-    ``words`` aligns all columns to the left, not only the first.
+    Where the longest words do not fit beside each other, lines between columns go
+    first, then the columns ``SPARE``, which the caption names; what is still too wide
+    follows in a second table.
+
+    Args:
+        title: above the table.
+        columns: their names.
+        rows: of cells, as text.
+        caption: below the table.
+        words: whether all columns are aligned to the left, not only the first.
     """
-    cells = [[printable(cell, KEPT_LINES) for cell in row] for row in rows]
-    names, gone = [printable(name) for name in columns], list[str]()
-    widths = _column_widths(names, cells, _width())
-    lined = sum(widths) + 3 * len(names) + 1 <= _width()
-    for name in SPARE:
-        if sum(widths) + len(widths) - 1 > _width() and name in names:
-            at = names.index(name)
-            gone.append(names.pop(at))
-            cells = [row[:at] + row[at + 1 :] for row in cells]
-            widths = _column_widths(names, cells, _width())
-    fits = [
-        sum(widths[:end]) + end - 1 <= _width() for end in range(1, len(widths) + 1)
-    ]
-    first = len(names) if lined else max(2, sum(fits))
-    left = f"not shown for want of columns: {', '.join(gone)}" if gone else ""
-    said = (
-        ""
-        if first < len(names)
-        else "; ".join(filter(None, (printable(caption), left)))
-    )
+    cells = [_printable_cells(row) for row in rows]
+    layout = _Layout([printable(name) for name in columns], cells, _width())
+    has_lines = layout.fits_with_lines
+    layout.drop_spare_columns()
+    number = len(layout.names) if has_lines else layout.number_that_fits
+    notes = []
+    if number >= len(layout.names):
+        notes.append(printable(caption))
+        if layout.dropped:
+            dropped = ", ".join(layout.dropped)
+            notes.append(f"not shown for want of columns: {dropped}")
+    _print_table(printable(title), layout, number, has_lines, words, notes)
+    if number < len(layout.names):
+        remaining_rows = [[*row[:1], *row[number:]] for row in layout.rows]
+        remaining_names = [layout.names[0], *layout.names[number:]]
+        table("", remaining_names, remaining_rows, caption=caption, words=words)
+
+
+def _printable_cells(row: Sequence[str]) -> list[str]:
+    return [printable(cell, KEPT_LINES) for cell in row]
+
+
+class _Layout:
+    """Columns of a table, and how wide they are on a terminal.
+
+    Attributes:
+        names: of the columns.
+        rows: of cells.
+        dropped: names of columns that were left out for want of room.
+        widths: of the columns, without what stands between them.
+    """
+
+    def __init__(self, names: list[str], rows: list[list[str]], width: int) -> None:
+        """The columns before any is dropped, for a terminal of so many columns."""
+        self.names = names
+        self.rows = rows
+        self.dropped: list[str] = []
+        self._width = width
+        self.widths = _column_widths(names, rows, width)
+
+    @property
+    def fits_with_lines(self) -> bool:
+        """Whether all columns fit with lines between them and around."""
+        return sum(self.widths) + _LINE_WIDTH * len(self.names) + 1 <= self._width
+
+    @property
+    def number_that_fits(self) -> int:
+        """How many columns fit with a space between them, and at least two."""
+        fits = [
+            sum(self.widths[:end]) + end - 1 <= self._width
+            for end in range(1, len(self.widths) + 1)
+        ]
+        return max(2, sum(fits))
+
+    def drop_spare_columns(self) -> None:
+        """Leave out spare columns while all do not fit with a space between them."""
+        for name in SPARE:
+            needed_width = sum(self.widths) + len(self.widths) - 1
+            if needed_width <= self._width or name not in self.names:
+                continue
+            index = self.names.index(name)
+            self.dropped.append(self.names.pop(index))
+            self.rows = [row[:index] + row[index + 1 :] for row in self.rows]
+            self.widths = _column_widths(self.names, self.rows, self._width)
+
+
+def _print_table(
+    title: str,
+    layout: _Layout,
+    number: int,
+    has_lines: bool,
+    words: bool,
+    notes: list[str],
+) -> None:
+    """Print the first columns of a layout.
+
+    Args:
+        title: above the table.
+        layout: the columns.
+        number: how many of them.
+        has_lines: whether lines stand between columns and around the table.
+        words: whether all columns are aligned to the left, not only the first.
+        notes: below the table.
+    """
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
-    loose = sum(widths[:first]) + 2 * first - 2 <= _width()
-    bare: Any = {
-        "box": SIMPLE_HEAD,
-        "show_edge": False,
-        "padding": (0, int(loose), 0, 0),
-    }
-    style: Any = {} if lined else {**bare, "pad_edge": False}
-    shown = Table(
-        title=printable(title), caption=said or None, title_justify="left", **style
-    )
-    for index, column in enumerate(names[:first]):
+    widths = layout.widths[:number]
+    style: dict[str, Any] = {}
+    if not has_lines:
+        # Two spaces between columns where there is room, else one.
+        has_room = sum(widths) + 2 * number - 2 <= _width()
+        style["box"] = SIMPLE_HEAD
+        style["show_edge"] = False
+        style["padding"] = (0, int(has_room), 0, 0)
+        style["pad_edge"] = False
+    caption = "; ".join(filter(None, notes))
+    printed = Table(title=title, caption=caption or None, title_justify="left", **style)
+    for index, column in enumerate(layout.names[:number]):
         justify: Any = "left" if words or index == 0 else "right"
-        shown.add_column(column, justify=justify, overflow="fold", width=widths[index])
-    for row in cells:
-        shown.add_row(*row[:first])
+        printed.add_column(
+            column, justify=justify, overflow="fold", width=widths[index]
+        )
+    for row in layout.rows:
+        printed.add_row(*row[:number])
     # Names are text, whatever brackets they hold.
-    width = max(_width(), sum(widths[:first]) + 3 * first + 1)
-    Console(markup=False, emoji=False, width=width).print(shown)
-    if first < len(names):
-        rest = [[*row[:1], *row[first:]] for row in cells]
-        table("", [names[0], *names[first:]], rows=rest, caption=caption, words=words)
+    width = max(_width(), sum(widths) + _LINE_WIDTH * number + 1)
+    Console(markup=False, emoji=False, width=width).print(printed)
 
 
 def _width() -> int:
-    """Columns of standard output: COLUMNS, else those of the terminal, else of a pipe."""
+    """Columns of standard output: COLUMNS, else the terminal's, else a pipe's."""
     return max(LEAST_WIDTH, shutil.get_terminal_size((PIPE_WIDTH, 24)).columns)
 
 
@@ -180,19 +268,22 @@ def _column_widths(
     """Widths of the columns, the widest narrowed first, as far as words allow."""
     from rich.cells import cell_len
 
-    natural, least = [], []
+    widths = []
+    smallest_widths = []
     for cells in zip(columns, *rows, strict=True):
-        natural.append(
-            max(cell_len(line) for cell in cells for line in cell.split("\n"))
-        )
-        least.append(
-            max((cell_len(word) for cell in cells for word in cell.split()), default=0)
-        )
-    for _ in range(sum(natural) + 3 * len(columns) + 1 - width):
-        slack = [index for index, wide in enumerate(natural) if wide > least[index]]
-        if slack:
-            natural[max(slack, key=natural.__getitem__)] -= 1
-    return natural
+        lines = chain.from_iterable(cell.split("\n") for cell in cells)
+        widths.append(max(map(cell_len, lines)))
+        words = chain.from_iterable(cell.split() for cell in cells)
+        smallest_widths.append(max(map(cell_len, words), default=0))
+    for _ in range(sum(widths) + _LINE_WIDTH * len(columns) + 1 - width):
+        narrowable = [
+            index
+            for index, column_width in enumerate(widths)
+            if column_width > smallest_widths[index]
+        ]
+        if narrowable:
+            widths[max(narrowable, key=widths.__getitem__)] -= 1
+    return widths
 
 
 @contextmanager
@@ -234,18 +325,27 @@ def progress(title: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def _lines(title: str) -> Callable[[int, int], None]:
-    """Reports of progress by lines, the first as soon as the time that is left can be estimated."""
-    begun, first, next_line = time.monotonic(), -1, 0.0
+    """Reports of progress by lines.
+
+    The first comes as soon as the time that is left can be estimated.
+    """
+    begin = time.monotonic()
+    # What an earlier command had finished; below 0 before the first report.
+    done_before = -1
+    next_line = 0.0
 
     def report(done: int, total: int) -> None:
-        nonlocal first, next_line
-        passed = time.monotonic() - begun
-        first = done if first < 0 else first  # what an earlier command had finished
-        left = passed * (total - done) / max(1, done - first)
-        if first < done < total and passed + left > MINUTE and passed >= next_line:
-            next_line, minutes = passed + MINUTE, math.ceil(left / MINUTE)
-            rest = f"about {minutes} minute{'s' * (minutes > 1)} left"
-            status(f"{title}: {done} of {total}, {rest}")
+        nonlocal done_before, next_line
+        passed = time.monotonic() - begin
+        if done_before < 0:
+            done_before = done
+        left = passed * (total - done) / max(1, done - done_before)
+        is_between = done_before < done < total
+        if is_between and passed + left > MINUTE and passed >= next_line:
+            next_line = passed + MINUTE
+            minutes = math.ceil(left / MINUTE)
+            unit = "minutes" if minutes > 1 else "minute"
+            status(f"{title}: {done} of {total}, about {minutes} {unit} left")
 
     return report
 
@@ -256,18 +356,19 @@ def on_command_line(context: click.Context, name: str) -> bool:
 
 
 def refuse_options(context: click.Context, names: Iterable[str], rule: str) -> None:
-    """Raises for each of the options that the command line names although it has no effect."""
-    from privplan.errors import Fault, InputError
+    """Refuse options that the command line names although they have no effect.
 
+    Raises:
+        InputError: with each of them.
+    """
     options = {
         option.name: option.opts[0].lstrip("-") for option in context.command.params
     }
     faults = []
     for name in names:
         if on_command_line(context, name):
-            value = context.params.get(
-                name, "no --data"
-            )  # of an option that is passed on
+            # An option that is passed on has no value here.
+            value = context.params.get(name, "no --data")
             shown = " ".join(value) if isinstance(value, tuple) else str(value)
             faults.append(Fault(options[name], rule, shown))
     if faults:
