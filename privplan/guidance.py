@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from functools import wraps
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from privplan.errors import InputError, PrivplanError, did_you_mean
@@ -103,8 +104,8 @@ def _instead(owner: Any, name: str) -> str:
 
 def _answer(owner: Any, name: str) -> str | None:
     """The call or the part that a name means, as it is written."""
-    import privplan
-
+    # Not imported above, as the package imports this module.
+    package = import_module("privplan")
     meant = SYNONYMS.get(name, name)
     of_kind = INSTEAD.get(f"{_kind(owner)}.{meant}")
     if of_kind:
@@ -116,8 +117,8 @@ def _answer(owner: Any, name: str) -> str | None:
         return f"[{name!r}]"
     if INSTEAD.get(meant):
         return INSTEAD[meant]
-    if meant in privplan.STABLE:
-        return example(getattr(privplan, meant))
+    if meant in package.STABLE:
+        return example(getattr(package, meant))
     return None
 
 

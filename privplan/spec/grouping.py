@@ -1,9 +1,9 @@
 """Grouping of individual budgets by the precision that is left of them.
 
-Clients are cut by epsilon; a group has the least epsilon and the least delta of its members. A
-client's precision is, in the small-loss limit, the Gaussian strength mu of its budget at the
-smallest delta of all. The best groups are those with the largest sum of N_g mu_g, g's strictest
-client counting for all N_g.
+Clients are cut by epsilon; a group has the least epsilon and the least delta of its
+members. A client's precision is, in the small-loss limit, the Gaussian strength mu of
+its budget at the smallest delta of all. The best groups are those with the largest sum
+of N_g mu_g, g's strictest client counting for all N_g.
 """
 
 from __future__ import annotations
@@ -27,21 +27,32 @@ from privplan.values import LARGEST, SMALLEST
 Floats = NDArray[np.float64]
 
 DEFAULT_GROUPS = 3
-MOST_GROUPS = (
-    12  # groups made of individual budgets, and the most where their number is free
-)
-_MOST_PLACES = 1024  # distinct budgets that are told apart; more are put into bins
+# Most groups that are made of individual budgets, where their number is free.
+MOST_GROUPS = 12
+# Distinct budgets that are told apart; more are put into bins.
+_MOST_PLACES = 1024
+# Share of the precision at which further groups gain too little.
 _ENOUGH = 0.99
+# Most lines with faults that are named.
+_SHOWN = 20
+HEADERS = (("client", "epsilon"), ("client", "epsilon", "delta"))
 
 
 @dataclass(frozen=True)
 class Grouping:
-    """A partition of clients into groups, strictest first."""
+    """A partition of clients into groups, strictest first.
+
+    Attributes:
+        clients: of each group.
+        epsilons: of each group.
+        deltas: of each group.
+        precision: share that is left of the clients' own.
+    """
 
     clients: tuple[int, ...]
     epsilons: tuple[float, ...]
     deltas: tuple[float, ...]
-    precision: float = 1.0  # share that is left of the clients' own
+    precision: float = 1.0
 
     def plain(self) -> list[dict[str, Any]]:
         """The groups as plain data, named after their rank, strictest first."""
@@ -68,10 +79,13 @@ def _mu_of(epsilon: float, delta: float) -> float:
 
 
 def strengths(epsilons: Floats, delta: float) -> Floats:
-    """Mu of the Gaussian with exactly (epsilon, delta), shape (clients,); of many, interpolated."""
+    """Mu of the Gaussian with exactly (epsilon, delta), shape (clients,).
+
+    Of many different budgets it is interpolated.
+    """
     distinct, where = np.unique(epsilons, return_inverse=True)
     if len(distinct) <= _MOST_PLACES:
-        return np.array([_mu_of(float(one), delta) for one in distinct])[where]
+        return np.array([_mu_of(float(epsilon), delta) for epsilon in distinct])[where]
     logs = np.log(distinct)
     nodes = np.linspace(logs[0], logs[-1], _MOST_PLACES)
     values = [math.log(mu_of(math.exp(node), delta)) for node in nodes]
@@ -79,13 +93,22 @@ def strengths(epsilons: Floats, delta: float) -> Floats:
 
 
 def cut(
-    epsilons: Floats, deltas: Floats, most: float | None, *, free: bool
+    epsilons: Floats, deltas: Floats, max_groups: float | None, *, free: bool
 ) -> list[dict[str, Any]]:
-    """Plain data of the groups of individual budgets, at most ``most`` where the number is free."""
+    """Plain data of the groups of individual budgets.
+
+    Args:
+        epsilons: of the clients.
+        deltas: of the clients.
+        max_groups: limit on their number where it is free; None for ``MOST_GROUPS``.
+        free: whether their number is free.
+    """
     if not free:
         return group_budgets(epsilons, deltas, DEFAULT_GROUPS).plain()
-    groups = MOST_GROUPS if most is None else max(1, int(min(most, MOST_GROUPS)))
-    return free_groups(epsilons, deltas, groups).plain()
+    limit = MOST_GROUPS
+    if max_groups is not None:
+        limit = max(1, int(min(max_groups, MOST_GROUPS)))
+    return free_groups(epsilons, deltas, limit).plain()
 
 
 def group_budgets(epsilons: Floats, deltas: Floats, groups: int) -> Grouping:
@@ -93,18 +116,21 @@ def group_budgets(epsilons: Floats, deltas: Floats, groups: int) -> Grouping:
     return Cuts(epsilons, deltas).best(groups)
 
 
-def free_groups(epsilons: Floats, deltas: Floats, most: int = MOST_GROUPS) -> Grouping:
-    """The fewest groups that retain 99% of the precision, or the best ``most``."""
-    for found in groupings(epsilons, deltas, most):
-        if found.precision >= _ENOUGH:
+def free_groups(
+    epsilons: Floats, deltas: Floats, max_groups: int = MOST_GROUPS
+) -> Grouping:
+    """The fewest groups that retain 99% of the precision, or ``max_groups``."""
+    for grouping in groupings(epsilons, deltas, max_groups):
+        if grouping.precision >= _ENOUGH:
             break
-    return found
+    return grouping
 
 
-def groupings(epsilons: Floats, deltas: Floats, most: int) -> Iterator[Grouping]:
-    """The best grouping for each number of groups from 1 to ``most``."""
+def groupings(epsilons: Floats, deltas: Floats, max_groups: int) -> Iterator[Grouping]:
+    """The best grouping for each number of groups, from 1 to ``max_groups``."""
     cuts = Cuts(epsilons, deltas)
-    return (cuts.best(number) for number in range(1, min(most, cuts.distinct) + 1))
+    last = min(max_groups, cuts.distinct)
+    return (cuts.best(number) for number in range(1, last + 1))
 
 
 class Cuts:
@@ -113,14 +139,18 @@ class Cuts:
     def __init__(self, epsilons: Floats, deltas: Floats) -> None:
         """Sorts the budgets."""
         order = np.argsort(epsilons, kind="stable")
-        self._epsilons, self._deltas = epsilons[order], deltas[order]
+        self._epsilons = epsilons[order]
+        self._deltas = deltas[order]
         mu = strengths(self._epsilons, float(deltas.min()))
         values, begins = np.unique(mu, return_index=True)
-        if len(values) > _MOST_PLACES:  # bins of as many budgets, and bins of one width
+        # Bins of as many budgets, and bins of one width.
+        if len(values) > _MOST_PLACES:
             even = np.linspace(0, len(values) - 1, _MOST_PLACES // 2).astype(np.int64)
             edges = np.geomspace(values[0], values[-1], _MOST_PLACES // 2)
             begins = begins[np.unique([*even, *np.searchsorted(values, edges)])]
-        self._mu, self._ends = mu[begins], np.append(begins, len(mu))
+        # Of each place: its strictest mu, and the first client. The end comes last.
+        self._mu = mu[begins]
+        self._ends = np.append(begins, len(mu))
         self._precision = float(mu.sum())
 
     @property
@@ -129,25 +159,31 @@ class Cuts:
         return len(self._mu)
 
     def best(self, number: int) -> Grouping:
-        """The best groups, at most ``number``, by dynamic programming over their number."""
+        """The best groups, at most ``number``, by dynamic programming over it."""
         ends = self._ends
-        one = (
-            ends[1:, None] - ends[:-1]
-        ) * self._mu  # places i to j as one group, in row j
-        one = np.where(np.tri(len(self._mu), dtype=bool), one, -np.inf)
-        best, choices = one[:, 0], []
+        # Precision of the places i to j in one group, in row j.
+        single = (ends[1:, None] - ends[:-1]) * self._mu
+        single = np.where(np.tri(len(self._mu), dtype=bool), single, -np.inf)
+        # Of the places up to j: the best precision, with each number of groups, and
+        # where its last group begins.
+        best = single[:, 0]
+        choices = []
         for _ in range(number - 1):
-            with_one_more = np.append(0.0, best[:-1]) + one
-            choices.append(with_one_more.argmax(axis=1))
-            best = with_one_more.max(axis=1)
-        place, first = len(self._mu), {0}
+            with_last_group = np.append(0.0, best[:-1]) + single
+            choices.append(with_last_group.argmax(axis=1))
+            best = with_last_group.max(axis=1)
+
+        # From the last group back to the first.
+        place = len(self._mu)
+        first_places = {0}
         for choice in reversed(choices):
             place = int(choice[place - 1])
-            first.add(place)
+            first_places.add(place)
             if place == 0:
                 break
-        places = sorted(first)
-        begins, sizes = ends[places], np.diff(np.append(ends[places], ends[-1]))
+        places = sorted(first_places)
+        begins = ends[places]
+        sizes = np.diff(np.append(begins, ends[-1]))
         return Grouping(
             clients=tuple(sizes.tolist()),
             epsilons=tuple(self._epsilons[begins].tolist()),
@@ -156,19 +192,24 @@ class Cuts:
         )
 
 
-# --- A file of individual budgets into the groups of a spec. -------------------------------------
-
-_SHOWN = 20  # lines with faults that are named, at most
-HEADERS = (("client", "epsilon"), ("client", "epsilon", "delta"))
-
-
 def budgets_of_file(data: dict[str, Any], folder: Path) -> tuple[Floats, Floats] | None:
-    """Budgets of the clients in the ``groups_from`` file of a spec's plain data."""
-    source, groups = data.get("groups_from"), data.get("groups")
+    """Budgets of the clients in the ``groups_from`` file of a spec's plain data.
+
+    Args:
+        data: of the spec.
+        folder: of the spec's file.
+
+    Returns:
+        Epsilons and deltas; None without a file, or where its groups are there already.
+    """
+    source = data.get("groups_from")
+    groups = data.get("groups")
     if source is None:
         return None
     if groups:
-        names = [one.get("name") if isinstance(one, dict) else None for one in groups]
+        names = [
+            group.get("name") if isinstance(group, dict) else None for group in groups
+        ]
         if names != [name_of(rank) for rank in range(1, len(names) + 1)]:
             rule = "must be left out with groups_from, whose file makes the groups"
             raise InputError.one("groups", rule, groups)
@@ -179,34 +220,26 @@ def budgets_of_file(data: dict[str, Any], folder: Path) -> tuple[Floats, Floats]
     try:
         return read_budgets(folder / source, delta)
     except (TypeError, ValueError):
-        raise InputError.one(
-            "delta", "must be a number in (0, 1) or a law", delta
-        ) from None
+        rule = "must be a number in (0, 1) or a law"
+        raise InputError.one("delta", rule, delta) from None
 
 
 def read_budgets(path: Path, default_delta: float | str) -> tuple[Floats, Floats]:
-    """Budgets of individual clients from a CSV file: client, epsilon[, delta]."""
-    text = read_text(path, "groups_from").removeprefix(
-        "\ufeff"
-    )  # as spreadsheets begin
-    lines = text.splitlines()
-    reader = csv.reader(lines, skipinitialspace=True, strict=True)
-    try:
-        rows = [
-            (reader.line_num, row)
-            for row in reader
-            if "".join(row).strip() or len(row) > 1
-        ]
-    except csv.Error:
-        where = f"line {reader.line_num} of {path.name}"
-        rule = f"{where}: quotes must be closed, and doubled within quotes"
-        raise InputError.one(
-            "groups_from", rule, lines[reader.line_num - 1][:60]
-        ) from None
+    """Budgets of individual clients from a CSV file: client, epsilon[, delta].
+
+    Args:
+        path: of the file.
+        default_delta: a number or a law, of clients without a delta.
+
+    Returns:
+        Epsilons and deltas [clients].
+    """
+    rows = _csv_rows(path)
     columns = tuple(map(str.strip, rows[0][1])) if rows else ()
     if columns not in HEADERS:
         rule = "must begin with the line client,epsilon or client,epsilon,delta"
         raise InputError.one("groups_from", rule, ",".join(columns)[:60])
+
     clients: set[str] = set()
     budgets: list[list[float]] = []
     faults: list[Fault] = []
@@ -214,13 +247,15 @@ def read_budgets(path: Path, default_delta: float | str) -> tuple[Floats, Floats
         fault = _fault(row, columns, clients)
         if fault is None:
             budgets.append([float(cell) for cell in row[1:]])
-        else:
-            rule = f"line {number} of {path.name}: {fault[0]}"
-            faults.append(Fault("groups_from", rule, fault[1]))
+            continue
+        broken_rule, value = fault
+        rule = f"line {number} of {path.name}: {broken_rule}"
+        faults.append(Fault("groups_from", rule, value))
     if faults:
         raise InputError(faults[:_SHOWN])
     if not budgets:
         raise InputError.one("groups_from", "must name at least one client", str(path))
+
     table = np.array(budgets)
     if len(columns) == 3:
         return table[:, 0], table[:, 1]
@@ -232,15 +267,42 @@ def read_budgets(path: Path, default_delta: float | str) -> tuple[Floats, Floats
     return table[:, 0], np.full(len(table), delta)
 
 
+def _csv_rows(path: Path) -> list[tuple[int, list[str]]]:
+    """The lines of a CSV file that are not empty, each with its number."""
+    # Files of spreadsheets begin with this sign.
+    text = read_text(path, "groups_from").removeprefix("\ufeff")
+    lines = text.splitlines()
+    reader = csv.reader(lines, skipinitialspace=True, strict=True)
+    rows = []
+    try:
+        for row in reader:
+            if "".join(row).strip() or len(row) > 1:
+                rows.append((reader.line_num, row))
+    except csv.Error:
+        where = f"line {reader.line_num} of {path.name}"
+        rule = f"{where}: quotes must be closed, and doubled within quotes"
+        line = lines[reader.line_num - 1][:60]
+        raise InputError.one("groups_from", rule, line) from None
+    return rows
+
+
 def _fault(
     row: list[str], columns: tuple[str, ...], clients: set[str]
 ) -> tuple[str, object] | None:
-    """The first rule that a line breaks and what was found; adds its client to the clients."""
+    """The first rule that a line breaks, and what was found.
+
+    Args:
+        row: cells of the line.
+        columns: their names.
+        clients: of the lines before; it grows by this one.
+    """
     client, *cells = [cell.strip() for cell in row]
     if len(row) != len(columns):
         return f"must be {','.join(columns)}", ",".join(row)
-    if not client or client in clients:
-        return f"client must {'be unique' if client else 'have a name'}", client
+    if not client:
+        return "client must have a name", client
+    if client in clients:
+        return "client must be unique", client
     clients.add(client)
     for name, cell in zip(columns[1:], cells, strict=True):
         try:
