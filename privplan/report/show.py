@@ -15,14 +15,10 @@ from typing import Any
 
 from privplan.errors import InputError
 from privplan.files import write_bytes
-<<<<<<< HEAD
-=======
 from privplan.presenter import PRESENTERS, Presenter
-from privplan.report import plots, tables
-from privplan.report.style import Panel, picture_name, shortened
->>>>>>> 2f1e60e6 (Give the rules of a line, the witness, keys and guidance their files)
 from privplan.report.style import picture as drawn
 from privplan.report.style import picture_name, shortened
+from privplan.report.tables import explanation
 from privplan.report.views import MOST_ROWS, Panels, Rows, View, view_of
 from privplan.visible import KEPT_LINES, in_html, printable
 
@@ -138,15 +134,9 @@ def frame_of(rows: Rows, draw: Callable[[], Picture]) -> Any:
                 return super().__call__(*arguments, **named)
             return draw()
 
-<<<<<<< HEAD
     data = pandas.DataFrame(rows)
     object.__setattr__(data, "plot", Plot(data))
     return data
-=======
-    found = pandas.DataFrame(rows)
-    object.__setattr__(found, "plot", Plot(found))
-    return found
 
 
-PRESENTERS.register("show", Presenter(text, page, frame, picture, tables.explanation))
->>>>>>> 2f1e60e6 (Give the rules of a line, the witness, keys and guidance their files)
+PRESENTERS.register("show", Presenter(text, page, frame, picture, explanation))

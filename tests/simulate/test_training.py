@@ -13,12 +13,8 @@ import privplan
 import simulate
 from privplan.errors import InputError
 from privplan.laws.cyclic import CyclicPoisson
-<<<<<<< HEAD
 from privplan.report import verdicts
-=======
-from privplan.report import tables
 from privplan.secure_stream import NoiseKey
->>>>>>> 2f1e60e6 (Give the rules of a line, the witness, keys and guidance their files)
 from privplan.spec.spec import Spec
 from privplan.verification.verify import judge, load_run
 from simulate.models.objective import Objective
