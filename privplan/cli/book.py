@@ -452,8 +452,8 @@ def budgets(form: str, address: str | None) -> None:
             state.rule,
             f"{state.epsilon:g}",
             f"{state.delta:.4g}",
-            report.six(state.spent),
-            report.six(state.committed),
+            six(state.spent),
+            six(state.committed),
         ]
         for state in states
     ]
