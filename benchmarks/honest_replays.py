@@ -18,7 +18,7 @@ from privplan.planning.solver import solve
 from privplan.record import run_folder
 from privplan.spec.spec import Spec
 from privplan.verification.verify import judge, load_run
-from simulate.algorithms.registry import executable
+from simulate.algorithms.registry import ALGORITHMS, executable
 from simulate.replay.replay import Replay
 from simulate.runs import run as runs
 from simulate.runs.request import Request
@@ -82,7 +82,12 @@ def cases() -> list[Case]:
     listed = []
     for law, release in itertools.product(LAWS, RELEASES):
         plan = plan_of(law, release)
-        for method, noise in itertools.product(executable(plan), NOISES):
+        methods = [
+            name
+            for name in executable(plan)
+            if ALGORITHMS.get(name).unit_under(plan) == "client"
+        ]
+        for method, noise in itertools.product(methods, NOISES):
             listed.append(Case(law, plan, method, noise))
     return listed
 

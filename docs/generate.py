@@ -229,7 +229,7 @@ OPTIONS = {
 """What options mean that say nothing in the terminal, where their name must do."""
 ARGUMENTS = {
     "ACCOUNT": "POPULATION/GROUP, or the name of a ceiling.",
-    "CONFIG|SCRIPT|LOG": "File of another framework.",
+    "CONFIG|SCRIPT": "File of another framework.",
     "DATA": "File, folder or package.module:function, as --data of simulate takes it.",
     "FILE": "File of the key.",
     "NAME": "Name of the declaration, which the book shows.",

@@ -77,8 +77,8 @@ class PublishedVerdict(Value):
 
     Attributes:
         plan: digest of the plan, to be compared with the approved one.
-        approved: whether the publisher compared it with the plan that was approved. Else
-            its names and numbers are whatever the trainer wrote.
+        approved: whether the publisher compared it with the plan that was approved.
+            Else its names and numbers are whatever the trainer wrote.
         unit: whom the budgets protect.
         level: ``executed`` where all rounds were executed again and agree, and the
             model is the one that the verifier trained: no bit of it was chosen by

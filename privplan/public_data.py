@@ -1,8 +1,8 @@
 """Data sets that are public, by name: a run on any other is on somebody's own data.
 
-A run says itself whether its data are its user's own. That word decides whether noise of
-a recorded seed protects anybody, so it is not believed where it denies: a name that is
-not known here as public counts as own data.
+A run says itself whether its data are its user's own. That word decides whether noise
+of a recorded seed protects anybody, so it is not believed where it denies: a name that
+is not known here as public counts as own data.
 """
 
 from __future__ import annotations

@@ -52,15 +52,21 @@ def published_model(folder: Path, options: Mapping[str, Any]) -> PublishedModel:
         algorithm = final.algorithm
         vector = final.vector
     model = built or model_of(record, plan, folder, len(vector), None)
-    initial: Literal["seed", "plan", "module"] = "module" if is_module else "seed"
-    if plan.spec.model.initial is not None:
-        initial = "plan"
     named = named_parameters(algorithm, model, vector)
     kind: Literal["all", "shared"] = "all"
     if algorithm.personalisation.per_client:
         named = shared_only(algorithm, model, named)
         kind = "shared"
-    return PublishedModel(named, kind, algorithm.name, initial, is_retrained)
+    return PublishedModel(
+        named, kind, algorithm.name, initial_of(plan, is_module), is_retrained
+    )
+
+
+def initial_of(plan: Plan, is_module: bool) -> Literal["seed", "plan", "module"]:
+    """Where the model of a run began; ``is_module`` of an own one."""
+    if plan.spec.model.initial is not None:
+        return "plan"
+    return "module" if is_module else "seed"
 
 
 def named_parameters(

@@ -44,9 +44,10 @@ def meaning_of(epsilon: float, delta: float) -> Meaning:
 
     An attack with false-positive rate a has a true-positive rate of at most ``delta +
     e^epsilon a`` and ``1 - e^-epsilon (1 - delta - a)`` (Kairouz, Oh and Viswanath,
-    2015, Theorem 2.1). Both meet where the share of right guesses, ``(1 - a + TPR) /
-    2``, is largest: at ``(e^epsilon + delta) / (1 + e^epsilon)``. Under Gaussian noise of
-    parameter mu it is ``Phi(mu / 2)`` (Dong, Roth and Su 2022, Section 2.3).
+    2015, Theorem 2.1). Both meet where the share of right guesses is largest, half of
+    ``1 - a`` and the true-positive rate: at ``(e^epsilon + delta) / (1 + e^epsilon)``.
+    Under Gaussian noise of parameter mu it is ``Phi(mu / 2)`` (Dong, Roth and Su 2022,
+    Section 2.3).
 
     Args:
         epsilon: above 0 and finite.

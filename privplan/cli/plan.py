@@ -264,7 +264,13 @@ def solve_command(
 @click.command(name="explain", epilog="Example: privplan explain plan.json")
 @click.argument("plan", metavar="[PLAN]", required=False)
 @click.option("--epsilon", type=float, help="Say instead what this epsilon means.")
-@click.option("--delta", type=float, default=meaning.DELTA, show_default=True)
+@click.option(
+    "--delta",
+    type=float,
+    default=meaning.DELTA,
+    show_default=True,
+    help="Delta of that epsilon.",
+)
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 def explain_command(
     plan: str | None, epsilon: float | None, delta: float, form: str

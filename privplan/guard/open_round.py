@@ -82,8 +82,7 @@ class OpenRound:
         self._summands: dict[str, dict[int, Summand]] = {name: {} for name in drawn}
         self._clients: dict[str, set[int]] = {name: set() for name in drawn}
         self._totals = {name: GroupTotal() for name in drawn}
-        # The plan's, not the first update's: one client would decide for all others.
-        self._length = plan.spec.model.parameters  # of an update (d)
+        self._length: int | None = None  # of an update (d)
 
     def add(self, group: str, client: int, update: np.ndarray) -> None:
         """Clip, scale and keep one client's update [d], whatever the client did itself.
@@ -95,8 +94,7 @@ class OpenRound:
 
         Raises:
             InputError: when the law did not draw the client, the update has another
-                length than the plan's model, or it is a second one where only the sum
-                is kept.
+                length than others, or it is a second one where only the sum is kept.
         """
         self._plan.group(group)
         position = _position(client)
@@ -107,10 +105,10 @@ class OpenRound:
             rule = "must send one update a round; without resends only the sum is kept"
             raise InputError.one("client", rule, position)
         summand = self._summand(group, update)
+        if self._length is None:
+            self._length = summand.vector.size
         if summand.vector.size != self._length:
-            rule = (
-                f"must have {self._length} numbers, the parameters of the plan's model"
-            )
+            rule = f"must have {self._length} numbers"
             raise InputError.one("update", rule, summand.vector.size)
         self._clients[group].add(position)
         if self._resends:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -122,6 +123,20 @@ class _RegistryOption(click.Option):
         return super().get_help_record(ctx)
 
 
+class DeviceType(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """The name of a device; whether it is there is seen when it is used."""
+
+    name = "auto|cpu|cuda|cuda:N"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        """The name, if it is one of a device."""
+        if not re.fullmatch("auto|cpu|cuda(:[0-9]+)?", str(value)):
+            self.fail(f"{value!r} is not one of 'auto', 'cpu', 'cuda', 'cuda:N'.")
+        return str(value)
+
+
 data_options = together(
     click.option(
         "--dataset",
@@ -136,7 +151,7 @@ data_options = together(
     DOWNLOAD,
     click.option(
         "--device",
-        metavar="auto|cpu|cuda|cuda:N",
+        type=DeviceType(),
         default="auto",
         show_default=True,
         help="cuda:N is one GPU of several. With --jobs each run has the next one.",

@@ -107,7 +107,7 @@ def _view(folder):
 
 PLAIN = (
     "concepts/certificate", "concepts/ledger", "concepts/relation", "concepts/release",
-    "concepts/sampling-law", "algorithms", "api", "balls-in-bins", "citing", "correlated-noise",
+    "concepts/sampling-law", "algorithms", "api", "citing", "correlated-noise",
     "data",
     "index", "own-data", "reference/data-options", "tutorials/flower", "tutorials/meeting",
 )  # fmt: skip

@@ -98,7 +98,7 @@ def test_what_was_seen_of_updates_is_counted(tmp_path, monkeypatch, resends):
         total = opened.total("loose")
         assert (total.reported, total.clipped, total.excluded) == (3, 1, 1)
         assert total.largest_norm == pytest.approx(NORM * scale, rel=1e-6)
-        with pytest.raises(InputError, match=f"must have {SIZE} numbers, .*, found 3"):
+        with pytest.raises(InputError, match=f"must have {SIZE} numbers, found 3"):
             opened.add(1, "loose", 3, np.zeros(3))
 
 
@@ -179,7 +179,6 @@ def test_resends_in_a_whole_run_leave_it_kept(tmp_path):
         (None, "text", "update: must be an array of real numbers"),
         (None, None, "update: must be an array of real numbers"),
         (None, np.ones(SIZE) * 1j, "update: must be an array of real numbers"),
-        (None, np.ones(SIZE - 1), f"update: must have {SIZE} numbers"),
     ],
 )
 def test_what_is_no_update_is_refused_in_a_line(client, update, rule, tmp_path):

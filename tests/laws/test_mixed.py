@@ -71,7 +71,7 @@ def test_what_is_planned_beside_them_is_the_best_of_a_grid():
         fixed = {"min_sampling_ratio": ratio, "max_sampling_ratio": ratio}
         one = spec_of(groups=[{**groups[0], **fixed}, *groups[1:]], cohort=125)
         found.append(privplan.solve(one).objective.value)
-    assert best <= min(found) * (1 + 1e-6) < best * 1.01
+    assert best <= min(found) * (1 + 1e-5) < best * 1.01
     assert max(found) > best * 1.02
     shares = [group.weight for group in PLAN.groups]
     assert shares == pytest.approx([0.25] * 4, abs=0.15)

@@ -120,9 +120,9 @@ def test_a_plan_that_nobody_approved_is_named(run, short_plan, tmp_path):
     assert Bundle.load(tmp_path / "two").verdict.approved
 
     fields = short_plan.spec.model_dump(mode="json", exclude_none=True)
-    other = privplan.solve({**fields, "name": "patient 7 is ill"})
+    changed = privplan.solve({**fields, "name": "patient 7 is ill"})
     with pytest.raises(BrokenRunError):
-        publish(run, tmp_path / "three", rounds=0, plan=other)
+        publish(run, tmp_path / "three", rounds=0, plan=changed)
 
 
 def test_the_rounds_that_are_executed_again_are_the_same_at_every_call(run, tmp_path):
