@@ -81,8 +81,8 @@ class PublishedVerdict(Value):
             Else its names and numbers are whatever the trainer wrote.
         unit: whom the budgets protect.
         level: ``executed`` where all rounds were executed again and agree, and the
-            model is the one that the verifier trained: no bit of it was chosen by
-            whoever wrote the run; ``recorded`` where the model follows from the
+            model is the one that the verifier trained, which takes no release of
+            the run; ``recorded`` where the model follows from the
             releases that the run recorded.
         noise: ``seeded`` noise can be drawn again: a simulation on public data.
         executed: how many rounds were executed again when the bundle was made.

@@ -475,8 +475,8 @@ class Replay:
         """The state after all rounds, trained by the verifier from the seed on.
 
         Releases that agree within rounding may still say something in their last bits,
-        which whoever wrote the run chose. Here no bit is the run's: each round starts
-        from the replayed releases of those before. None where the run cannot be
+        which whoever wrote the run chose. Here no release is the run's: each round
+        starts from the replayed releases of those before. None where the run cannot be
         executed, or its cohorts and noise are secret.
 
         Args:
