@@ -57,8 +57,9 @@ beside wanted others these those here there both more rest needed held worth tak
 says told till apart thing things of by to
 """
 BANNED = VAGUE | frozenset(_THEIR_KIND.split())
-# Members that users name: a verdict is kept, or broken; the layout of a model.
-PUBLIC_MEMBERS = frozenset({"kept", "of"})
+# Members that users name: a verdict is kept, or broken; the layout of a model; an error
+# of one fault, and the value that it found.
+PUBLIC_MEMBERS = frozenset({"kept", "of", "one", "found"})
 # 0, 1, 2, a half, ten and a hundred explain themselves; any other number needs a name.
 PLAIN_NUMBERS = (0, 1, 2, -1, 0.5, 100, 10)
 

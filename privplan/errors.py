@@ -107,9 +107,9 @@ class InputError(PrivplanError):
         return type(self), (self.faults,)
 
     @classmethod
-    def one(cls, field: str, rule: str, found: object) -> InputError:
+    def one(cls, field: str, rule: str, value: object) -> InputError:
         """An error with a single fault."""
-        return cls([Fault(field, rule, found)])
+        return cls([Fault(field, rule, value)])
 
 
 class InfeasibleError(PrivplanError):

@@ -7,11 +7,13 @@ import pytest
 from scipy import stats
 from scipy.optimize import linprog
 
-from privplan import auditing
 from privplan.accounting.accountant import accountant
 from privplan.accounting.gdp import epsilon_of
 from privplan.accounting.release import History, Relation, Release
-from privplan.auditing import Guesses, auditors, count_guesses
+from privplan.auditing import auditors, error_rates
+from privplan.auditing import f_dp as f_dp_audit
+from privplan.auditing import one_run as one_run_audit
+from privplan.auditing.one_run import Guesses, count_guesses
 from privplan.planning.solver import solve
 from privplan.verification.verify import judge, load_run
 from simulate.runs.request import Request
@@ -63,7 +65,9 @@ def test_guesses_are_the_surest_and_few_enough():
 def test_one_run_is_randomised_response_without_delta():
     rate = 1 / (1 + np.exp(-1.5))
     expected = stats.binom.sf(84, 100, rate)
-    assert auditing.guesses_p_value(500, 100, 85, 1.5, 0.0) == pytest.approx(expected)
+    assert one_run_audit.guesses_p_value(500, 100, 85, 1.5, 0.0) == pytest.approx(
+        expected
+    )
 
 
 def test_one_run_with_delta_by_hand():
@@ -71,7 +75,7 @@ def test_one_run_with_delta_by_hand():
     rate = 1 / (1 + np.exp(-0.5))
     none, one, two, three = (stats.binom.pmf(k, 3, rate) for k in range(4))
     expected = two + three + 2 * 10 * 1e-3 * max(one / 1, (one + none) / 2)
-    assert auditing.guesses_p_value(10, 3, 2, 0.5, 1e-3) == pytest.approx(expected)
+    assert one_run_audit.guesses_p_value(10, 3, 2, 0.5, 1e-3) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.7, 0.0), (1.5, 0.01)])
@@ -91,8 +95,8 @@ def test_f_dp_matches_a_linear_program(epsilon, delta):
     )  # fmt: skip
     most, tries = -found.fun, [Guesses(guesses, correct)]
     for level, refuted in ((most * 1.01, True), (most * 0.99, False)):
-        curves = np.array([epsilon]), auditing.family(delta)
-        assert auditing.curves_rejected(canaries, tries, level, *curves).tolist() == [
+        curves = np.array([epsilon]), f_dp_audit.family(delta)
+        assert f_dp_audit.curves_rejected(canaries, tries, level, *curves).tolist() == [
             [refuted]
         ]
 
@@ -104,17 +108,17 @@ def test_rates_are_bounded_as_by_clopper_and_pearson(hits, trials):
         .proportion_ci(0.99, "exact")
         .high
     )
-    assert auditing.upper_rate(hits, trials, 0.01) == pytest.approx(exact)
+    assert error_rates.upper_rate(hits, trials, 0.01) == pytest.approx(exact)
 
 
 def test_many_canaries_bring_the_gaussian_audit_to_mu():
     scores, included = gaussian_scores(1.5, 200_000, 1)
-    assert 1.4 < auditing.mu_lower_bound(scores, included, CONFIDENCE) < 1.5
+    assert 1.4 < error_rates.mu_lower_bound(scores, included, CONFIDENCE) < 1.5
 
 
 def test_many_canaries_bring_the_one_run_audits_to_randomised_response():
     scores, included = answered(1.2, 20_000, 2)
-    for method in (auditing.one_run, auditing.f_dp):
+    for method in (one_run_audit.one_run, f_dp_audit.f_dp):
         assert 1.1 < method(scores, included, 0.0, CONFIDENCE) < 1.2
 
 
