@@ -42,27 +42,24 @@ from typing import Any
 
 from flint import arb, arb_poly, ctx, fmpz, fmpz_poly
 
-VERSION = "privplan.proof 1"
+VERSION = "privplan.proof 2"
 BITS = 256  # precision of balls
 SCALE = fmpz(1) << 160  # masses are whole multiples of 1 / SCALE
 LEAST_DELTA = 2.0**-80  # far above the rounding of all masses together
-LEVELS = 5  # lattices that are tried, each with twice the points
-FIRST_ERROR = 2e-5  # about the share of epsilon that the first lattice costs
-DENSE = 128  # points of the first lattice on each side of 0 before they spread out
-NEGLIGIBLE = 2.0**-24  # share of delta that losses above the window may have
+NEWTON_STEPS = 5  # from an error of 2^-16 or less to one below 2^-256
+FIRST_POINTS = 1 << 10  # least, of a composed loss on the first lattice
+TRUSTED = 8  # times the first points: from here on, slow progress means none
 MOST_POINTS = 1 << 18  # of a composed loss
-ROUGH_POINTS = 256  # least, of the lattice on which the window is looked for
+DENSE = 64  # part of the points that are next to each other on each side of 0
+NEGLIGIBLE = 2.0**-24  # share of delta that losses above the window may have
 FAMILIES = ("gaussian", "discrete_gaussian")  # noise with normal pairs (G)
-WHOLE_NUMBERS = ("discrete_laplace", "randomized_response")  # noise of counts
 RELATIONS = ("add_remove", "replace_one", "zero_out")
 OF_PERSONS = ("full", "poisson", "min_separation", "banded_separation")
 POISSON = ("poisson", "cyclic_poisson")
 ALLOCATED = ("random_allocation", "cyclic_allocation")
 IN_TURNS = (*OF_PERSONS[2:], *ALLOCATED, "cyclic_poisson")
+ALLOCATED_NOISE = (0.25, 1e4)  # outside of it a client's round counts as public
 OF_ONE_RUN = ("pld", "rdp")  # accountants of guarantees over one run's releases
-# Noise multipliers outside of which a client's round counts as public.
-LEAST_ALLOCATED = 0.25
-MOST_ALLOCATED = 1e4
 PERSONS = r"(?: \(up to (\d+) (?:client|record)s of one person\))?"
 LAW = re.compile(r"([a-z_]+)(?::(\d+))?(?::(\d+))?" + PERSONS)
 
@@ -202,7 +199,6 @@ class Mixture:
         self.shift = shift
         self.p = p
         self.q = q
-        self.start = arb(1)
         zeros = [arb(0)] * (len(q) - 1)
         self.rising = arb_poly([*zeros, *self._damped(p)])
         self.falling = arb_poly(self._damped(q)[::-1])
@@ -213,24 +209,19 @@ class Mixture:
     def place(self, x: arb) -> arb:
         """A ball around the y where the ratio is x, for an x that is reached.
 
-        By Newton's steps; the signs at its ends show that the root is in the ball.
+        F changes its sign once, so it has one root above 0 (Descartes). FLINT finds a
+        ball around it, and Newton's method in balls makes it smaller.
         """
         function = self.rising - x * self.falling
-        derivative = function.derivative()
-        u = self.start  # the root of the last x
-        for _ in range(300):
-            before = u
-            slope = derivative(u)
-            u = (u - function(u) / slope).mid() if slope > 0 else 2 * u
-            if abs(u - before) < u * arb(2) ** (40 - BITS):
-                break
-        self.start = u
-        radius = arb(2) ** (60 - BITS)
-        low = u * (1 - radius)
-        high = u * (1 + radius)
-        if not function(low) < 0 < function(high):
+        slope = function.derivative()
+        real = [root.real for root in function.complex_roots() if 0 in root.imag]
+        positive = [root for root in real if root > 0]
+        if len(positive) != 1:
             raise NotProvableError("a likelihood ratio was not inverted")
-        return low.union(high).log() / self.shift
+        u: arb = positive[0]
+        for _ in range(NEWTON_STEPS):
+            u = u.mid() - function(u.mid()) / slope(u)
+        return u.log() / self.shift
 
     def profile(self, epsilon: arb) -> arb:
         """The divergence h at e^epsilon."""
@@ -256,6 +247,11 @@ def sampled(shift: arb, ratio: arb, clients: int = 1) -> Profiles:
         drawn.append(math.comb(clients, j) * chance)
     surely = [arb(1)]
     return Mixture(shift, drawn, surely).profile, Mixture(shift, surely, drawn).profile
+
+
+def mixed(usual: Profile, other: Profile, rare: arb) -> Profile:
+    """Of a release that is the other one with a small chance, and which is seen."""
+    return lambda epsilon: (1 - rare) * usual(epsilon) + rare * other(epsilon)
 
 
 def laplace(bound: arb) -> Profile:
@@ -301,9 +297,8 @@ class Allocation:
     def __init__(self, sigma: arb, rounds: int, level: int) -> None:
         self.sigma = sigma
         self.rounds = rounds
-        self.bits = (
-            7 + rounds.bit_length() + level
-        )  # of the number of points near x = 1
+        # Of the number of points near x = 1.
+        self.bits = 6 + rounds.bit_length() + level
         self.put_of_one = lru_cache(None)(self._put_of_one)
         self.sums = lru_cache(None)(self._sums)
 
@@ -323,31 +318,23 @@ class Allocation:
         """Masses of Y / t at multiples of the step of R, up to 2^octave."""
         exponent = self._exponent(octave)
         last = 1 << (octave - exponent)
-        dots = [(0, arb(0))]
-        below = arb(0)
-        while dots[-1][0] < last and not 1 - below < arb(2) ** -200:
+        balls = [arb(0)]
+        place = 0
+        value = slope = below = arb(0)  # the put at that place, and up to it
+        while place < last and not 1 - below < arb(2) ** -200:
             # 512 to 1,023 points an octave; octaves share most of them.
-            place = dots[-1][0] + (1 << max(0, dots[-1][0].bit_length() - 10))
+            gap = 1 << max(0, place.bit_length() - 10)
+            place += gap
             twos = (place & -place).bit_length() - 1
-            whole = self.rounds * (place >> twos)
-            value, below = self.put_of_one(whole, exponent + twos)
-            dots.append((place, value))
-        return self._joined(dots, below, self.rounds * arb(2) ** exponent, last)
-
-    @staticmethod
-    def _joined(
-        dots: list[tuple[int, arb]], below: arb, step: arb, last: int
-    ) -> UpperMasses:
-        """The law with these puts at place * step; ``below`` is the last slope."""
-        slopes = [arb(0)]
-        for (left, low), (right, high) in pairwise(dots):
-            slopes.append((high - low) / ((right - left) * step))
-        balls = [arb(0)] * (dots[-1][0] + 1)
-        for (place, _), (before, after) in zip(
-            dots, pairwise([*slopes, below]), strict=True
-        ):
-            balls[place] = after - before
-        if dots[-1][0] < last:
+            before = (value, slope)
+            value, below = self.put_of_one(
+                self.rounds * (place >> twos), exponent + twos
+            )
+            slope = (value - before[0]) / (gap * self.rounds * arb(2) ** exponent)
+            balls[-1] += slope - before[1]
+            balls.extend([arb(0)] * gap)
+        balls[-1] += below - slope
+        if place < last:
             balls[0] += 1 - below
         return UpperMasses(balls)
 
@@ -395,7 +382,8 @@ class Rounds:
     family: str = FAMILIES[0]
 
 
-def profiles_of(rounds: Rounds, relation: str, level: int) -> arb | Profiles:
+@lru_cache(8)  # both directions share what an allocation computes
+def pair_of(rounds: Rounds, relation: str, level: int) -> arb | Profiles:
     """The shift of a Gaussian release, or both profiles (D, E, F).
 
     Raises:
@@ -411,14 +399,14 @@ def profiles_of(rounds: Rounds, relation: str, level: int) -> arb | Profiles:
         pass
     elif rounds.family not in FAMILIES:
         pair = of_count(rounds, law)
-    elif rounds.sampling_ratio == 1:
+    elif rounds.sampling_ratio == 1 and law[1] in (*OF_PERSONS, *IN_TURNS):
         pair = of_everybody(rounds, law, relation, level)
     else:
         pair = of_drawn(rounds, law, relation)
-    if pair is not None:
-        return pair
-    text = f"{rounds.family} noise, {rounds.sampling} sampling, {relation}"
-    raise NotProvableError(f"no pair for {text}")
+    if pair is None:
+        text = f"{rounds.family} noise, {rounds.sampling} sampling, {relation}"
+        raise NotProvableError(f"no pair for {text}")
+    return pair
 
 
 def of_count(rounds: Rounds, law: re.Match[str]) -> Profiles | None:
@@ -440,25 +428,15 @@ def of_count(rounds: Rounds, law: re.Match[str]) -> Profiles | None:
 
 def of_everybody(
     rounds: Rounds, law: re.Match[str], relation: str, level: int
-) -> arb | Profiles | None:
+) -> arb | Profiles:
     """Rounds, or blocks of rounds, in which every client takes part surely."""
-    shift = 1 / arb(rounds.noise_multiplier)
-    moved = 2 if relation == "replace_one" else 1
-    if (
-        law[1] in ALLOCATED
-        and moved == 1
-        and LEAST_ALLOCATED <= rounds.noise_multiplier <= MOST_ALLOCATED
-    ):
-        block = int(law[3] or law[2])
-        allocation = Allocation(arb(rounds.noise_multiplier), block, level)
+    noise = arb(rounds.noise_multiplier)
+    low, high = ALLOCATED_NOISE
+    if law[1] in ALLOCATED and relation != "replace_one" and low <= noise <= high:
+        allocation = Allocation(noise, int(law[3] or law[2]), level)
         return allocation.remove, allocation.add
-    if law[1] in (*OF_PERSONS, *POISSON, *ALLOCATED):
-        return shift * moved * int(law[4] or 1)
-    if law[1] == "fixed_size":
-        return shift if relation == "zero_out" else 2 * shift
-    if law[1] == "capped_poisson" and relation == "add_remove":
-        return shift
-    return None
+    moved = 2 if relation == "replace_one" else 1
+    return moved * int(law[4] or 1) / noise
 
 
 def of_drawn(rounds: Rounds, law: re.Match[str], relation: str) -> Profiles | None:
@@ -466,23 +444,21 @@ def of_drawn(rounds: Rounds, law: re.Match[str], relation: str) -> Profiles | No
     shift = 1 / arb(rounds.noise_multiplier)
     ratio = arb(rounds.sampling_ratio)
     clients = int(law[4] or 1)
+    once = sampled(shift, ratio, clients)
+    twice = sampled(2 * shift, ratio)
     if law[1] in POISSON and relation != "replace_one":
-        return sampled(shift, ratio, clients)
+        return once
     if law[1] in POISSON and clients == 1:
         profile = Mixture(shift, [1 - ratio, ratio], [1 - ratio, ratio]).profile
         return profile, profile
-    remove, add = sampled(2 * shift, ratio)
     if law[1] == "fixed_size" and relation == "add_remove":
-        return remove, add
+        return twice
     if law[1] == "fixed_size":  # the lattice has a point at 0, where the two meet
+        remove, add = twice
         return (lambda e: add(e) if e < 0 else remove(e),) * 2
     if law[1] == "capped_poisson" and relation == "add_remove":
         rare = 1 / arb(int(law[2]))
-        near_remove, near_add = sampled(shift, ratio)
-        return (
-            lambda e: (1 - rare) * near_remove(e) + rare * remove(e),
-            lambda e: (1 - rare) * near_add(e) + rare * add(e),
-        )
+        return mixed(once[0], twice[0], rare), mixed(once[1], twice[1], rare)
     return None
 
 
@@ -526,59 +502,15 @@ def connected(
     return UpperLoss(step, lowest, UpperMasses(balls), UpperMasses([corners[-1][1]]))
 
 
-def composed(
-    parts: Parts, step: float, lowest: float, highest: float, dense: int
-) -> UpperLoss:
-    """All rounds of one direction, with losses within a window."""
-    ends = (math.floor(lowest / step), math.ceil(highest / step))
+def composed(parts: Parts, epsilon: float, reach: float, points: int) -> UpperLoss:
+    """All rounds of one direction, with losses from epsilon - reach to reach."""
+    step = (2 * reach - epsilon) / points
+    ends = (math.floor((epsilon - reach) / step), math.ceil(reach / step))
     total = UpperLoss(step, 0, UpperMasses([arb(1)]), UpperMasses(()))
     for profile, count in parts:
-        rounds = connected(profile, step, *ends, dense).times(count, *ends)
+        rounds = connected(profile, step, *ends, points // DENSE).times(count, *ends)
         total = total.plus(rounds, *ends)
     return total
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """What a lattice showed of one direction."""
-
-    delta: arb  # a ball whose upper end is at least delta
-    points: int
-    tilt: float  # how fast log delta falls with epsilon, about
-
-
-def attempt(parts: Parts, epsilon: float, delta: float, level: int) -> Attempt:
-    """Delta of one direction at epsilon.
-
-    Window and step are guesses, on which no proof rests: a lattice of step s adds
-    s^2 / 6 at most to a round's variance, and (1 + tilt) / 2 times that to epsilon.
-    """
-    if not parts:
-        return Attempt(arb(0), 1, 1.0)
-    if len(parts) == 1 and parts[0][1] == 1:
-        return Attempt(parts[0][0](arb(epsilon)), 1, 1.0)
-    rounds = sum(count for _, count in parts)
-    rough = max(ROUGH_POINTS, 16 * math.isqrt(rounds))
-    reach = 1.2 * epsilon if epsilon > 0 else 2.0**-10
-    while True:  # until hardly any loss on a rough lattice is above
-        loss = composed(parts, reach / rough, epsilon - reach, reach, DENSE // 4)
-        above = loss.infinite.weighed(arb(1))
-        if above < NEGLIGIBLE * delta or reach > 1e4 * (1 + epsilon):
-            break
-        reach *= 1.25
-    near = loss.delta(epsilon)
-    if near <= arb(delta):
-        return Attempt(near, rough, 1.0)
-    distance = reach / 64
-    fall = (near / (loss.delta(epsilon + distance) + near / 1000)).log()
-    tilt = max(float(fall.mid()), 1e-6) / distance
-    step = reach / (512 << level)
-    if epsilon > 0:
-        error = FIRST_ERROR / 4**level * epsilon
-        step = min(step, math.sqrt(12 * error / rounds / (1 + tilt)))
-    step = max(step, 2 * reach / MOST_POINTS)
-    loss = composed(parts, step, epsilon - reach, reach, DENSE << level)
-    return Attempt(loss.delta(epsilon), math.ceil((2 * reach - epsilon) / step), tilt)
 
 
 def directions(history: Sequence[Rounds], relation: str, level: int) -> list[Parts]:
@@ -592,7 +524,7 @@ def directions(history: Sequence[Rounds], relation: str, level: int) -> list[Par
             continue
         if not rounds.noise_multiplier > 0:
             raise NotProvableError("a release without noise")
-        pair = profiles_of(rounds, relation, level)
+        pair = pair_of(rounds, relation, level)
         if isinstance(pair, arb):
             squares += rounds.count * pair**2
             continue
@@ -603,6 +535,66 @@ def directions(history: Sequence[Rounds], relation: str, level: int) -> list[Par
         removed.append((gaussian, 1))
         added.append((gaussian, 1))
     return [removed] if removed == added else [removed, added]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """That releases are (epsilon, delta)-private, in one direction."""
+
+    history: Sequence[Rounds]
+    relation: str
+    direction: int
+    epsilon: float
+    delta: float
+
+    def parts(self, level: int) -> Parts:
+        """Its profiles; a level more halves the steps of lattices in them."""
+        return directions(self.history, self.relation, level)[self.direction]
+
+
+def shown(claim: Claim) -> tuple[arb, int]:
+    """A ball whose upper end is at least delta, and points of the finest lattice.
+
+    Points are added until the bound is low enough, or more of them were in vain.
+    Windows and numbers of points are guesses, on which no proof rests.
+    """
+    parts = claim.parts(0)
+    epsilon = claim.epsilon
+    if not parts:
+        return arb(0), 1
+    if len(parts) == 1 and parts[0][1] == 1:
+        return parts[0][0](arb(epsilon)), 1
+    rounds = sum(count for _, count in parts)
+    first = max(FIRST_POINTS, 64 * math.isqrt(rounds))
+
+    # The window grows until hardly any loss is above it.
+    reach = 1.2 * epsilon + 2.0**-10
+    loss = composed(parts, epsilon, reach, first)
+    negligible = NEGLIGIBLE * claim.delta
+    while not loss.infinite.weighed(arb(1)) < negligible and reach < 1e4:
+        reach *= 1.25
+        loss = composed(parts, epsilon, reach, first)
+
+    # Errors fall to about a quarter where points double: two bounds tell of the next.
+    points = first
+    ratio = math.inf
+    bound = loss.delta(epsilon)
+    while not bound <= arb(claim.delta):
+        before = ratio
+        ratio = float(bound.upper()) / claim.delta
+        fall = before - ratio
+        if ratio - fall / 2 >= 1 and points >= TRUSTED * first:
+            break
+        factor = 2
+        while ratio - fall / 3 < 1 < ratio - fall / 3 * (1 - factor**-2):
+            factor *= 2
+        if points * factor > MOST_POINTS:
+            break
+        points *= factor
+        level = (points // first).bit_length() - 1
+        loss = composed(claim.parts(level), epsilon, reach, points)
+        bound = loss.delta(epsilon)
+    return bound, points
 
 
 @dataclass(frozen=True)
@@ -619,44 +611,23 @@ def prove(
 ) -> Finding:
     """Whether releases together are (epsilon, delta)-private under a relation."""
     start = time.process_time()
+    outcome = "proven"
     points = 0
     try:
+        if not (0 <= epsilon < math.inf and LEAST_DELTA <= delta < 1):
+            text = f"epsilon {epsilon:g} at delta {delta:g}"
+            raise NotProvableError(f"{text} is out of range")
         with ctx.workprec(BITS):
-            reason, points = _missed(history, relation, epsilon, delta)
+            for direction in range(len(directions(history, relation, 0))):
+                claim = Claim(history, relation, direction, epsilon, delta)
+                bound, lattice_points = shown(claim)
+                points = max(points, lattice_points)
+                if not bound <= arb(delta):
+                    times = float(bound.upper()) / delta
+                    raise NotProvableError(f"delta {times:.7g} times as large")
     except NotProvableError as error:
-        reason = str(error)
-    outcome = f"not proven: {reason}" if reason else "proven"
+        outcome = f"not proven: {error}"
     return Finding(outcome, points, time.process_time() - start)
-
-
-def _missed(
-    history: Sequence[Rounds], relation: str, epsilon: float, delta: float
-) -> tuple[str, int]:
-    """By how much the finest lattice misses, empty where it does not; its points."""
-    if not (0 <= epsilon < math.inf and LEAST_DELTA <= delta < 1):
-        raise NotProvableError(
-            f"epsilon {epsilon:g} at delta {delta:g} is out of range"
-        )
-    points = 0
-    last_ratio = math.inf
-    reason = ""
-    for level in range(LEVELS):
-        worst = 0.0
-        for parts in directions(history, relation, level):
-            shown = attempt(parts, epsilon, delta, level)
-            points = max(points, shown.points)
-            if not shown.delta <= arb(delta):
-                worst = float(shown.delta.upper()) / delta
-                short = math.log(worst) / shown.tilt
-                reason = f"delta {worst:.7g} times as large, epsilon {short:.2g} more"
-                break
-        if worst == 0:
-            return "", points
-        # Errors of lattices fall to a quarter; half of that is not enough here.
-        if worst - (last_ratio - worst) / 2 > 1 and math.isfinite(last_ratio):
-            break
-        last_ratio = worst
-    return reason, points
 
 
 # --- Plans. --------------------------------------------------------------------------

@@ -134,7 +134,7 @@ def puts_of_one_round_are_black_scholes(program):
 
 
 def doubt_is_no_proof(program):
-    program.attempt = lambda *_: program.Attempt(arb(0.5, 0.1), 1, 1.0)
+    program.shown = lambda claim: (arb(0.5, 0.1), 1)
     history = [program.Rounds(1.0, 0.1, "poisson", 2)]
     assert program.prove(history, "add_remove", 1.0, 0.5).outcome.startswith(
         "not proven"
@@ -157,7 +157,7 @@ def pairs_that_turn_round_are_alike(program):
     # h(1/x) = 1 - 1/x + h(x) / x where P and Q may be exchanged.
     for sampling in ("poisson", "fixed_size"):
         rounds = program.Rounds(1.5, 0.2, sampling, 1)
-        profile, _ = program.profiles_of(rounds, "replace_one", 0)
+        profile, _ = program.pair_of(rounds, "replace_one", 0)
         x = arb("0.3").exp()
         turned = 1 - 1 / x + profile(arb("0.3")) / x
         assert abs(profile(-arb("0.3")) - turned) < arb(2) ** -100
