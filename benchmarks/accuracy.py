@@ -16,13 +16,14 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from privplan.files import load_yaml, write_bytes
+from privplan.files import write_bytes
 from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.report.style import LIGHT, figure, saved, styled
 from privplan.spec.measured import provisional, written
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
+from privplan.yaml_text import load_yaml
 from simulate.proxy.pilot import Pilot, run
 from simulate.runs.compare import compare
 from simulate.runs.request import Request

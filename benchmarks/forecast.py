@@ -33,8 +33,9 @@ from privplan.forecast.features import ProxyRun, even_coverage
 from privplan.forecast.model import Forecaster, with_forecast
 from privplan.plan import Plan
 from privplan.planning.inverse import solve_for
-from privplan.processes import Journal, finish, in_jobs, key_of, resumable
+from privplan.processes import in_jobs
 from privplan.spec.spec import Spec
+from privplan.sweeps import Journal, finish, key_of, resumable
 from privplan.values import digest
 from simulate.proxy.candidate import DECAYS
 from simulate.proxy.table import proxy_run, proxy_table

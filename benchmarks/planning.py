@@ -26,7 +26,6 @@ import numpy as np
 from calibration import by_dp_accounting
 
 from privplan.accounting.pld import accountant as pld_accountant
-from privplan.files import load_yaml
 from privplan.planning import noise_curves, search
 from privplan.planning.choices import task_of
 from privplan.planning.noise_curves import NoiseCurves, NoiseValues
@@ -34,6 +33,7 @@ from privplan.planning.problem import problem_of
 from privplan.planning.solver import solve
 from privplan.spec.presets import PRESETS, preset
 from privplan.spec.spec import Spec
+from privplan.yaml_text import load_yaml
 
 SAMPLES = 6
 RUNS = 3

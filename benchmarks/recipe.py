@@ -27,13 +27,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from privplan.files import load_yaml, write_text
+from privplan.files import write_text
 from privplan.laws.sampling_law import SamplingLaw
 from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.record import RunRecord
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
+from privplan.yaml_text import load_yaml
 from simulate.models.modular import Modular
 from simulate.models.registry import MODELS as MODEL_NAMES
 from simulate.runs.request import Request

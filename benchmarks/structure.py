@@ -45,8 +45,8 @@ PRODUCT = ("privplan/*.py", "simulate/*.py")
 SHORT, LONG = 40, 300
 # From the lowest to the highest, by the first name below privplan.
 LAYERS = [
-    "errors guidance values presenter names registry files limits processes threads"
-    " visible proof",
+    "errors guidance values presenter names registry files file_kinds yaml_text"
+    " secret_files limits processes sweeps threads visible proof",
     "laws accounting",
     "spec plan record line_rules configuration ledger witness evidence releases"
     " streams secure_stream discrete_gaussian public_data",

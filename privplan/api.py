@@ -32,9 +32,9 @@ def preset(name: str = "digits") -> Spec:
     >>> privplan.preset("gdpfed-fmnist").groups["strict"].epsilon
     0.5
     """
-    from privplan.files import load_yaml
     from privplan.spec.presets import preset as text
     from privplan.spec.spec import Spec
+    from privplan.yaml_text import load_yaml
 
     return Spec.parse(load_yaml(text(name), "spec"))
 

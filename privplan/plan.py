@@ -21,14 +21,8 @@ from privplan.accounting.calibrate import PLD
 from privplan.accounting.certificate import Certificate, CertificateRow
 from privplan.accounting.release import History, Release, SamplingLaw, Unit, identity
 from privplan.errors import Fault, InputError
-from privplan.files import (
-    PLAN,
-    load_json,
-    read_text,
-    refuse_other_kind,
-    refuse_yaml_of_other_kind,
-    write_text,
-)
+from privplan.file_kinds import PLAN, refuse_other_kind, refuse_yaml_of_other_kind
+from privplan.files import load_json, read_text, write_text
 from privplan.laws.rank_one import RankOneFactors
 from privplan.presenter import presenter
 from privplan.spec.groups import Group

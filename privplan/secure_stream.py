@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from privplan.errors import InputError, UnsupportedError
-from privplan.files import read_secret, write_secret
 from privplan.record import LETTERS
+from privplan.secret_files import read_secret, write_secret
 
 KEY_BYTES = 32
 # Logarithms to base 2 of the sizes of the first and of the largest block, in bytes.

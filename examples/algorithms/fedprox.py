@@ -12,10 +12,10 @@ from pathlib import Path
 from torch import Tensor
 
 from privplan import Spec, judge, load_run, solve
-from privplan.files import load_yaml
 from privplan.plan import Plan
 from privplan.planning.baselines import strictest
 from privplan.spec.presets import preset
+from privplan.yaml_text import load_yaml
 from simulate.aggregators import at_plan_norm, mean
 from simulate.algorithm import Algorithm, compose
 from simulate.algorithms.registry import (

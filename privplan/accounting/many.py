@@ -16,7 +16,8 @@ from privplan.accounting.composition import Composition, composition
 from privplan.accounting.pld.accountant import PldAccountant
 from privplan.errors import InputError, TooLittleNoiseError
 from privplan.guidance import checked_call
-from privplan.processes import Progress, finish, in_jobs
+from privplan.processes import in_jobs
+from privplan.sweeps import Progress, finish
 
 # The numbers of a question, each of which may be an array.
 _NUMBERS = ("noise_multiplier", "sampling_ratio", "rounds", "delta")

@@ -126,7 +126,8 @@ def solve_command(
 
     Nothing is written when solving fails. Exit code 3: there is no such plan.
     """
-    from privplan.files import read_text, refuse_overwriting, spec_mapping
+    from privplan.file_kinds import spec_mapping
+    from privplan.files import read_text, refuse_overwriting
     from privplan.forecast.target import forecast_lines
     from privplan.planning.alternatives import alternatives, attention_lines
     from privplan.planning.recipe import replaced_lines

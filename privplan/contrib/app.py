@@ -20,7 +20,6 @@ from typing import Any
 import yaml
 
 from privplan.errors import InputError, PrivplanError
-from privplan.files import load_yaml
 from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.planning.sweep import spec_data
@@ -30,6 +29,7 @@ from privplan.spec.changes import with_changes
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
 from privplan.visible import in_html, printable
+from privplan.yaml_text import load_yaml
 
 HOST = "127.0.0.1"
 READY = "digits-planned"

@@ -9,7 +9,7 @@ import click
 
 from privplan.cli import render
 from privplan.errors import InputError
-from privplan.files import load_yaml
+from privplan.yaml_text import load_yaml
 
 _HOLDS = """What does one client hold?
   1: the data of one person, such as a phone or an account

@@ -12,7 +12,8 @@ import numpy as np
 from pydantic import Field
 
 from privplan.errors import Fault, InputError
-from privplan.files import TABLE, read_json, refuse_other_kind, write_text
+from privplan.file_kinds import TABLE, refuse_other_kind
+from privplan.files import read_json, write_text
 from privplan.plan import Plan
 from privplan.planning.recipe import DECAY, default_rate, relative_noise
 from privplan.spec.spec import Spec

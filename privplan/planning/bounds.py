@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from privplan.files import load_yaml
 from privplan.values import Positive, Value
+from privplan.yaml_text import load_yaml
 
 
 @dataclass(frozen=True)

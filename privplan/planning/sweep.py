@@ -21,10 +21,12 @@ from privplan.errors import (
     UnsupportedError,
     did_you_mean,
 )
-from privplan.files import load_yaml, read_text, write_text
-from privplan.processes import Journal, Progress, finish, in_jobs, key_of, resumable
+from privplan.files import read_text, write_text
+from privplan.processes import in_jobs
+from privplan.sweeps import Journal, Progress, finish, key_of, resumable
 from privplan.values import digest
 from privplan.visible import csv_cell
+from privplan.yaml_text import load_yaml
 
 if TYPE_CHECKING:
     from privplan.spec.spec import Spec

@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from privplan.files import Convert, edited, load_yaml
 from privplan.spec.spec import Spec
 from privplan.values import Value
+from privplan.yaml_text import Convert, edited, load_yaml
 
 # Begins the lines of comment on a pilot, which the next pilot replaces.
 _MARK = "Pilot: "

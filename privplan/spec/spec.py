@@ -27,7 +27,8 @@ from privplan.accounting.release import (
 )
 from privplan.accounting.tradeoff import implied_risk, limit_of
 from privplan.errors import Fault, InputError, TooLittleNoiseError, did_you_mean
-from privplan.files import SPEC, read_text, refuse_other_kind, spec_mapping
+from privplan.file_kinds import SPEC, refuse_other_kind, spec_mapping
+from privplan.files import read_text
 from privplan.guidance import REPLACE
 from privplan.laws.law import Use
 from privplan.names import name_faults, skeleton

@@ -27,8 +27,9 @@ from privplan.accounting.release import Relation, SamplingLaw
 from privplan.accounting.tradeoff import TradeOff, profile_of, tradeoff
 from privplan.errors import InputError
 from privplan.plan import GroupPlan, Plan
-from privplan.processes import Journal, finish, in_jobs, key_of, resumable
+from privplan.processes import in_jobs
 from privplan.streams import Purpose, stream
+from privplan.sweeps import Journal, finish, key_of, resumable
 from privplan.values import digest
 from simulate.algorithm import Algorithm
 from simulate.algorithms.registry import ALGORITHMS, Hyperparameters, algorithm

@@ -80,9 +80,10 @@ def pilot(
     dissimilarity of gradients go under planning, each with its interval. The same seed
     gives the same file.
     """
-    from privplan.files import load_yaml, read_text, refuse_overwriting, write_text
+    from privplan.files import read_text, refuse_overwriting, write_text
     from privplan.spec.measured import provisional, written
     from privplan.spec.spec import Spec
+    from privplan.yaml_text import load_yaml
     from simulate.proxy.pilot import Pilot, run
 
     own_parts = own_of(context, options)
@@ -351,8 +352,9 @@ def _setting(
     data_dir: Path | None,
 ) -> tuple[str, Setting]:
     """The text of a spec and the setting of its runs on public or proxy data."""
-    from privplan.files import load_yaml, read_text, refuse_overwriting
+    from privplan.files import read_text, refuse_overwriting
     from privplan.spec.spec import Spec
+    from privplan.yaml_text import load_yaml
     from simulate.algorithms.registry import ALGORITHMS
     from simulate.proxy.training import Setting
 

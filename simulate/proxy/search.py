@@ -18,9 +18,9 @@ from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.planning.recipe import relative_noise
 from privplan.planning.solver import solve
-from privplan.processes import Progress
 from privplan.spec.spec import Spec
 from privplan.spec.training import fields_digest, without_recipe
+from privplan.sweeps import Progress
 from privplan.values import Fraction, Value, digest
 from simulate.algorithms.registry import ALGORITHMS, no_server
 from simulate.proxy.candidate import Candidate, default_candidate, space

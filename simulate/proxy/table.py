@@ -21,8 +21,9 @@ from privplan.forecast.features import (
     client_shares,
     plan_features,
 )
-from privplan.processes import Journal, Progress, finish, in_jobs, key_of, resumable
+from privplan.processes import in_jobs
 from privplan.spec.spec import Spec
+from privplan.sweeps import Journal, Progress, finish, key_of, resumable
 from privplan.values import digest, parse
 from simulate.data.dataset import Dataset
 from simulate.engine.evaluation import by_group

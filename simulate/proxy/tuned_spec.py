@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from privplan.files import Convert, edited, load_yaml
 from privplan.spec.training import TUNED
+from privplan.yaml_text import Convert, edited, load_yaml
 from simulate.proxy.search import PLANNED, Ranked, SearchResult
 
 _SHOWN_RECIPES = 3  # of the last rung, in the comments; the evidence has all

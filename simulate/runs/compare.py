@@ -13,10 +13,11 @@ import torch
 from privplan import processes
 from privplan.errors import Fault, InputError
 from privplan.files import write_bytes, write_text
-from privplan.processes import Progress, finish, in_jobs, resumable
+from privplan.processes import in_jobs
 from privplan.record import RECORD
 from privplan.report.plots import comparison_panels
 from privplan.report.style import FORMATS, picture
+from privplan.sweeps import Progress, finish, resumable
 from simulate.algorithms.registry import ALGORITHMS, executable, not_executable
 from simulate.data.partition.schemes import scheme
 from simulate.parallel import device_of_job

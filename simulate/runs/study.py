@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from privplan.errors import InputError
-from privplan.processes import Progress, ignore_sigint, in_jobs, keyed, resumable
+from privplan.processes import ignore_sigint, in_jobs
+from privplan.sweeps import Progress, keyed, resumable
 from simulate.engine.experiment import Experiment
 from simulate.engine.loop import Progress as State
 from simulate.engine.loop import initial_state, one_core, run_round

@@ -22,9 +22,9 @@ from privplan.errors import InputError
 from privplan.files import write_text
 from privplan.plan import Plan
 from privplan.planning.solver import solve
-from privplan.processes import Progress
 from privplan.spec.spec import Spec
 from privplan.spec.training import without_recipe
+from privplan.sweeps import Progress
 from privplan.values import digest
 from simulate.algorithms.registry import ALGORITHMS, Hyperparameters
 from simulate.engine.loop import evaluate, one_core

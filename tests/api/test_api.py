@@ -13,8 +13,8 @@ import privplan
 import simulate
 from privplan import api
 from privplan.errors import PrivplanError
-from privplan.files import load_yaml
 from privplan.spec.presets import preset
+from privplan.yaml_text import load_yaml
 from tests.api.programs import GUESSES, PROGRAMS, SIGNATURES
 from tests.api.stubs import PACKAGES, path_of, stub_of
 from tests.forecast.table import table

@@ -16,9 +16,9 @@ from click.testing import CliRunner
 
 import privplan.cli
 from privplan.cli import main
-from privplan.files import load_yaml
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
+from privplan.yaml_text import load_yaml
 from tests.docs.pages import ELSEWHERE, PAGES, write_idx
 
 ROOT = Path(__file__).parents[2]

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from privplan.files import load_yaml
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
+from privplan.yaml_text import load_yaml
 from tests.planning.test_recipe import DATA
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -12,8 +12,8 @@ import pytest
 
 import privplan
 from privplan.cli import main
-from privplan.files import load_yaml
 from privplan.spec.spec import Spec
+from privplan.yaml_text import load_yaml
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

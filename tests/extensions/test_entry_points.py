@@ -7,8 +7,8 @@ import pytest
 
 from privplan.accounting.accountant import accountant
 from privplan.accounting.release import History, Release, SamplingLaw
-from privplan.files import load_yaml
 from privplan.spec.presets import preset
+from privplan.yaml_text import load_yaml
 from tests.extensions import own_law, toy_package
 from tests.extensions.installed import beside, install, run
 

@@ -6,7 +6,6 @@ from functools import partial
 import numpy as np
 import pytest
 
-from privplan.files import load_yaml
 from privplan.forecast import features
 from privplan.forecast.model import Anchor, Forecaster, Point, with_forecast
 from privplan.forecast.target import reached_line
@@ -14,6 +13,7 @@ from privplan.plan import Plan
 from privplan.planning.inverse import solve_for
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
+from privplan.yaml_text import load_yaml
 from tests.command import answer
 from tests.forecast.table import runs, table
 

@@ -3,11 +3,12 @@
 import pytest
 
 from privplan.errors import InputError
-from privplan.files import load_json, load_yaml
+from privplan.files import load_json
 from privplan.ledger import read_ledger
 from privplan.plan import Plan
 from privplan.record import LEDGER, RECORD, RunRecord
 from privplan.spec.spec import Spec
+from privplan.yaml_text import load_yaml
 from tests.planning.problems import spec_data
 
 LAUGHS = "\n".join(

@@ -7,9 +7,9 @@ import threading
 
 import pytest
 
-from privplan import files as kinds
+from privplan import file_kinds as kinds
 from privplan.errors import InputError
-from privplan.files import load_yaml, write_bytes
+from privplan.files import write_bytes
 from privplan.forecast.features import ProxyTable
 from privplan.plan import Plan
 from privplan.planning.solver import solve
@@ -17,6 +17,7 @@ from privplan.record import RunRecord
 from privplan.spec.spec import Spec
 from privplan.values import Value
 from privplan.verification.verdict import Verdict
+from privplan.yaml_text import load_yaml
 from tests.command import refused
 from tests.planning.problems import make_spec, spec_data
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from privplan import processes
+from privplan import processes, sweeps
 from privplan import processes as pool
 from privplan.errors import Fault, InputError
 from privplan.files import LOCK, locked
@@ -59,10 +59,10 @@ def test_a_worker_that_dies_is_one_line_that_says_what_is_missing(tmp_path):
     line = r"a worker process died .*; the same command resumes; missing: 2 of 3: \"b\", \"c\""
     done = json.dumps({"sweep": "one", "point": "a", "rows": 4})
     (tmp_path / "journal.jsonl").write_text(f"{done}\n")
-    kept = pool.Journal(tmp_path / "journal.jsonl", "one", lambda point, rows: None)
-    keys, steps = {pool.key_of(name): 1 for name in "abc"}, []
+    kept = sweeps.Journal(tmp_path / "journal.jsonl", "one", lambda point, rows: None)
+    keys, steps = {sweeps.key_of(name): 1 for name in "abc"}, []
     with pytest.raises(pool.LostWorkerError, match=line) as lost:
-        pool.finish(keys, die, spread=pool.in_jobs(2, steps.append), journal=kept)
+        sweeps.finish(keys, die, spread=pool.in_jobs(2, steps.append), journal=kept)
     assert lost.value.exit_code == 7
     assert set(steps) == {5}
 
@@ -156,8 +156,8 @@ def test_numpy_starts_no_threads_unless_asked(asked, threads, variable):
 
 
 POINTS = [{"number": number} for number in range(4)]
-ITEMS = {pool.key_of(point): point["number"] for point in POINTS}
-SQUARES = {pool.key_of(point): point["number"] ** 2 for point in POINTS}
+ITEMS = {sweeps.key_of(point): point["number"] for point in POINTS}
+SQUARES = {sweeps.key_of(point): point["number"] ** 2 for point in POINTS}
 
 
 def check(point, result):
@@ -166,13 +166,13 @@ def check(point, result):
 
 
 def journal(folder, sweep="one"):
-    return pool.Journal(folder / "journal.jsonl", sweep, check)
+    return sweeps.Journal(folder / "journal.jsonl", sweep, check)
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_results_by_key_whatever_the_order_of_completion(jobs, tmp_path):
     counts: list[tuple[int, int]] = []
-    done = pool.finish(
+    done = sweeps.finish(
         ITEMS, square, spread=pool.in_jobs(jobs), journal=journal(tmp_path),
         progress=lambda *count: counts.append(count),
     )  # fmt: skip
@@ -183,7 +183,7 @@ def test_results_by_key_whatever_the_order_of_completion(jobs, tmp_path):
 
 def test_only_missing_items_are_computed(tmp_path):
     first = dict(list(ITEMS.items())[:2])
-    pool.finish(first, square, spread=pool.in_jobs(1), journal=journal(tmp_path))
+    sweeps.finish(first, square, spread=pool.in_jobs(1), journal=journal(tmp_path))
     asked: list[int] = []
 
     def recorded(number):
@@ -191,7 +191,9 @@ def test_only_missing_items_are_computed(tmp_path):
         return square(number)
 
     assert (
-        pool.finish(ITEMS, recorded, spread=pool.in_jobs(1), journal=journal(tmp_path))
+        sweeps.finish(
+            ITEMS, recorded, spread=pool.in_jobs(1), journal=journal(tmp_path)
+        )
         == SQUARES
     )
     assert asked == [2, 3]
@@ -200,17 +202,17 @@ def test_only_missing_items_are_computed(tmp_path):
 def test_ctrl_c_names_the_folder_and_releases_it(tmp_path):
     said = f"kept in {tmp_path}; the same command"
     with (
-        pytest.raises(pool.InterruptedSweepError, match=said),
-        pool.resumable(tmp_path),
+        pytest.raises(sweeps.InterruptedSweepError, match=said),
+        sweeps.resumable(tmp_path),
     ):
         raise KeyboardInterrupt
     in_use = pytest.raises(InputError, match="must not be in use")
-    with pool.resumable(tmp_path), in_use, locked(tmp_path):
+    with sweeps.resumable(tmp_path), in_use, locked(tmp_path):
         pass
     assert [path.name for path in tmp_path.iterdir()] == [LOCK]
     with (
-        pytest.raises(pool.InterruptedSweepError, match="name a folder with -o"),
-        pool.resumable(None),
+        pytest.raises(sweeps.InterruptedSweepError, match="name a folder with -o"),
+        sweeps.resumable(None),
     ):
         raise KeyboardInterrupt
 
@@ -224,8 +226,13 @@ def test_a_refused_sweep_leaves_nothing_behind(tmp_path):
         return square(number)
 
     def run(folder):
-        with pytest.raises(InputError, match="must be another"), pool.resumable(folder):
-            pool.finish(ITEMS, refused, spread=pool.in_jobs(1), journal=journal(folder))
+        with (
+            pytest.raises(InputError, match="must be another"),
+            sweeps.resumable(folder),
+        ):
+            sweeps.finish(
+                ITEMS, refused, spread=pool.in_jobs(1), journal=journal(folder)
+            )
 
     last = 0
     run(tmp_path / "a" / "b")
@@ -257,7 +264,7 @@ def test_a_journal_of_another_sweep_is_refused(line, rule, tmp_path):
     path = tmp_path / "journal.jsonl"
     path.write_text(line + "\n")
     with pytest.raises(InputError, match=rule):
-        pool.finish(ITEMS, square, spread=pool.in_jobs(1), journal=journal(tmp_path))
+        sweeps.finish(ITEMS, square, spread=pool.in_jobs(1), journal=journal(tmp_path))
     assert path.read_text() == line + "\n"
 
 
@@ -265,6 +272,6 @@ def test_an_incomplete_last_line_is_removed(tmp_path):
     path = tmp_path / "journal.jsonl"
     whole = json.dumps({"sweep": "one", "point": {"number": 2}, "rows": 4}) + "\n"
     path.write_text(whole + '{"sweep": "on')
-    assert journal(tmp_path).load() == {pool.key_of({"number": 2}): 4}
-    assert journal(tmp_path).begin() == {pool.key_of({"number": 2}): 4}
+    assert journal(tmp_path).load() == {sweeps.key_of({"number": 2}): 4}
+    assert journal(tmp_path).begin() == {sweeps.key_of({"number": 2}): 4}
     assert path.read_text() == whole

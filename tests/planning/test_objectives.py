@@ -5,7 +5,6 @@ import warnings
 import numpy as np
 import pytest
 
-from privplan.files import load_yaml
 from privplan.planning.choices import optimised, task_of
 from privplan.planning.error import terms
 from privplan.planning.objectives import (
@@ -18,6 +17,7 @@ from privplan.planning.search import allocate
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
 from privplan.values import LARGEST
+from privplan.yaml_text import load_yaml
 from tests.planning.problems import make_spec
 
 CONSTANTS = {"smoothness": 8.0, "initial_gap": 2.0}

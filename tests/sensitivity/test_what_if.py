@@ -17,8 +17,8 @@ from privplan.planning.sweep import (
     with_and_without,
     with_point,
 )
-from privplan.processes import InterruptedSweepError
 from privplan.spec.spec import Spec
+from privplan.sweeps import InterruptedSweepError
 from tests.command import answer, refused
 from tests.planning.problems import make_spec, spec_data
 

@@ -3,9 +3,9 @@
 import pytest
 
 from privplan.errors import InputError
-from privplan.files import load_yaml
 from privplan.spec.measured import Measured, Number, entries, provisional, written
 from privplan.spec.spec import Spec
+from privplan.yaml_text import load_yaml
 
 HEAD = """# Mine.
 name: small  # a name

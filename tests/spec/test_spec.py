@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from privplan.errors import InputError
-from privplan.files import load_yaml
 from privplan.spec.presets import PRESETS, preset
 from privplan.spec.removed import REMOVED
 from privplan.spec.spec import Spec
+from privplan.yaml_text import load_yaml
 from tests.planning.problems import make_spec, spec_data
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from privplan.errors import InputError, UnsupportedError
-from privplan.files import read_secret, write_secret
+from privplan.secret_files import read_secret, write_secret
 
 _EXTRA = "needs the package cryptography: pip install 'privplan[attest]'"
 

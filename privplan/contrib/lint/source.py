@@ -13,7 +13,8 @@ from typing import Any
 
 from privplan.contrib.lint.script import UNKNOWN, Script
 from privplan.errors import InputError
-from privplan.files import load_json, load_yaml, read_text
+from privplan.files import load_json, read_text
+from privplan.yaml_text import load_yaml
 
 _UNREADABLE = (
     ValueError,

@@ -24,8 +24,9 @@ from privplan.errors import InputError, PrivplanError, did_you_mean
 from privplan.files import missing_folders, remove_empty
 from privplan.plan import Plan
 from privplan.planning.solver import solve
-from privplan.processes import Journal, Progress, finish, in_jobs, key_of, resumable
+from privplan.processes import in_jobs
 from privplan.spec.spec import Spec
+from privplan.sweeps import Journal, Progress, finish, key_of, resumable
 from privplan.values import digest
 
 JOURNAL = "journal.jsonl"

@@ -26,12 +26,12 @@ from privplan.contrib.reproduction.claims import (
     rises,
 )
 from privplan.errors import InputError, did_you_mean
-from privplan.files import load_yaml
 from privplan.plan import Plan
 from privplan.record import STREAMS
 from privplan.registry import Registry
 from privplan.values import digest
 from privplan.verification.verify import judge, load_run
+from privplan.yaml_text import load_yaml
 
 
 @dataclass(frozen=True)

@@ -26,10 +26,10 @@ from privplan.contrib.reproduction.papers import dp2_fedsam
 from privplan.contrib.reproduction.papers.robust_hdp import noise_scale
 from privplan.contrib.reproduction.runs import _described, _solved, run_table
 from privplan.errors import InputError
-from privplan.files import load_yaml
 from privplan.planning.problem import problem_of
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
+from privplan.yaml_text import load_yaml
 from simulate.algorithms.registry import ALGORITHMS, Hyperparameters
 from simulate.data.partition.schemes import scheme
 from simulate.data.registry import DATASETS

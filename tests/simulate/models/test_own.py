@@ -12,9 +12,9 @@ from torch.nn import functional
 
 import simulate
 from privplan.errors import InputError
-from privplan.files import load_yaml
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
+from privplan.yaml_text import load_yaml
 from simulate.local.dp_sgd import clipped_sums
 from simulate.local.sgd import _gradients_whole, gradients, local_sgd
 from simulate.models.compiled import Compiled, compiled

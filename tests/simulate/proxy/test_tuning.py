@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from privplan.errors import InputError
-from privplan.files import load_yaml
 from privplan.planning.baselines import uniform
 from privplan.planning.recipe import recipe_lines
 from privplan.planning.solver import solve
-from privplan.processes import InterruptedSweepError
 from privplan.spec.spec import Spec
 from privplan.spec.training import fields_digest
+from privplan.sweeps import InterruptedSweepError
 from privplan.verification.verify import judge, load_run
+from privplan.yaml_text import load_yaml
 from simulate.algorithms.registry import algorithm
 from simulate.models.start import save
 from simulate.proxy import search as tuning

@@ -3,10 +3,10 @@
 from functools import cache
 from pathlib import Path
 
-from privplan.files import load_yaml
 from privplan.planning.solver import solve
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
+from privplan.yaml_text import load_yaml
 from simulate.replay.replay import Replay
 
 ROOT = Path(__file__).parents[3]

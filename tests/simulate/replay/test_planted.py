@@ -16,7 +16,6 @@ import torch
 
 from privplan.errors import InputError
 from privplan.evidence.rounds import EVIDENCE, VECTORS, EvidenceHeader, read_evidence
-from privplan.files import load_yaml
 from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.record import PLAN, RunRecord
@@ -24,6 +23,7 @@ from privplan.report.verdicts import headline
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
 from privplan.verification.verify import judge, load_run
+from privplan.yaml_text import load_yaml
 from simulate.models.registry import model
 from simulate.own_parts import OwnParts
 from simulate.replay.model import final_vector

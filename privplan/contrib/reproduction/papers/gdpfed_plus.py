@@ -26,12 +26,12 @@ from privplan.contrib.reproduction.tables import (
     paper_of,
     printed_rows,
 )
-from privplan.files import load_yaml
 from privplan.planning.error import participation
 from privplan.planning.problem import Problem, problem_of
 from privplan.planning.published import closed_form_value, solve_published
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
+from privplan.yaml_text import load_yaml
 
 DATA = data_of("gdpfed_plus")
 SETS = {

@@ -1,0 +1,58 @@
+"""Kinds of files by their fields.
+
+A file of another kind than the expected one is refused in one line instead of one line
+per field.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from privplan.errors import InputError
+from privplan.yaml_text import load_yaml
+
+PLAN = "a plan"
+SPEC = "a spec"
+RECORD = "the record of a run"
+VERDICT = "a verdict"
+TABLE = "a table of proxy runs"
+
+_FIELDS = {
+    PLAN: ("spec", "certificate"),
+    RECORD: ("plan_digest", "algorithm", "rounds_done"),
+    VERDICT: ("algorithm", "worst", "checks"),
+    TABLE: ("dataset", "classes", "runs"),
+    SPEC: ("name", "rounds", "model"),
+}
+"""Fields by which a kind is recognised, the first that fits."""
+
+
+def spec_mapping(text: str, path: Path | str) -> dict[str, Any]:
+    """Plain data of the text of a spec's file."""
+    data = load_yaml(text, "spec")
+    if not isinstance(data, dict):
+        raise InputError.one("spec", "must be a mapping of fields", str(path))
+    return data
+
+
+def refuse_yaml_of_other_kind(text: str, kind: str, field: str) -> None:
+    """Raise InputError for text that is no JSON, but YAML of another kind."""
+    try:
+        data = load_yaml(text, field)
+    except InputError:
+        return
+    refuse_other_kind(data, kind, field)
+
+
+def refuse_other_kind(data: Any, kind: str, field: str) -> None:
+    """Raise InputError for plain data that are certainly of another kind."""
+    if not isinstance(data, dict):
+        return
+    for recognised_kind, names in _FIELDS.items():
+        if not data.keys() >= {*names}:
+            continue
+        if recognised_kind != kind:
+            rule = f"must be {kind}, not {recognised_kind}"
+            raise InputError.one(field, rule, f"fields {', '.join(names)}")
+        return
