@@ -1,5 +1,6 @@
 """Calibration: never overspends, precise, infeasible in one line; published numbers."""
 
+import itertools
 import math
 
 import pytest
@@ -18,21 +19,28 @@ from privplan.errors import (
 )
 
 FMNIST = 6000**-1.1
-RDP, SLOW = accountant("rdp"), pytest.mark.slow
+RDP = accountant("rdp")
+PLD = accountant("pld")
+QUICK = ("poisson", "add_remove")  # its certificates take a tenth of the others' time
 
 
-def spent(sigma, q, rounds, delta, law="poisson", relation="add_remove", by=RDP):
+def spent(sigma, q, rounds, delta, law="poisson", relation="add_remove", engine=RDP):
     history = History.repeated(Release(sigma, q, SamplingLaw(law)), rounds)
-    return by.epsilon(history, delta, Relation(relation)).upper
+    return engine.epsilon(history, delta, Relation(relation)).upper
 
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.floats(0.1, 20), st.floats(-12, -2), st.floats(-4, 0), st.integers(1, 10**5),
-    st.sampled_from(["poisson", "fixed_size"]), st.sampled_from(list(Relation)),
-)  # fmt: skip
+    st.floats(0.1, 20),
+    st.floats(-12, -2),
+    st.floats(-4, 0),
+    st.integers(1, 10**5),
+    st.sampled_from(["poisson", "fixed_size"]),
+    st.sampled_from(list(Relation)),
+)
 def test_noise_is_safe_and_precise(epsilon, log_delta, log_q, rounds, law, relation):
-    q, delta = 10**log_q, 10**log_delta
+    q = 10**log_q
+    delta = 10**log_delta
     cell = {"sampling": law, "relation": relation}
     try:
         sigma = noise_multiplier(
@@ -73,48 +81,47 @@ def test_whole_answers_are_the_largest():
     assert spent(1.2, (cohort + 1) / 1000, 40, 1e-5, "fixed_size", "replace_one") > 6.0
 
 
-@pytest.mark.parametrize(
-    ("law", "relation"),
-    [
-        pytest.param(
-            law, one, marks=() if (law, one) == ("poisson", "add_remove") else SLOW
-        )
-        for law in ("poisson", "fixed_size")
-        for one in Relation
-    ],
-)
+def laws_and_relations():
+    """All but the quick one marked as slow."""
+    for law, relation in itertools.product(("poisson", "fixed_size"), Relation):
+        marks = () if (law, relation) == QUICK else pytest.mark.slow
+        yield pytest.param(law, relation, marks=marks)
+
+
+@pytest.mark.parametrize(("law", "relation"), list(laws_and_relations()))
 def test_a_budget_beyond_what_pld_certifies_gets_the_least_noise(law, relation):
     keep = {"sampling_ratio": 0.04, "rounds": 30, "sampling": law, "relation": relation}
-    least = least_certified(SamplingLaw(law), relation)
-    pld = accountant("pld")
-    most = spent(least, 0.04, 30, 1e-5, law, relation, pld)
-    for epsilon in (1.001 * most, 3000, 1e9):
-        assert noise_multiplier(epsilon, 1e-5, **keep) == least
+    lowest_noise = least_certified(SamplingLaw(law), relation)
+    max_epsilon = spent(lowest_noise, 0.04, 30, 1e-5, law, relation, PLD)
+    for epsilon in (1.001 * max_epsilon, 3000, 1e9):
+        assert noise_multiplier(epsilon, 1e-5, **keep) == lowest_noise
     with pytest.raises(TooLittleNoiseError):
-        spent(0.999 * least, 0.04, 30, 1e-5, law, relation, pld)
-    assert noise_multiplier(0.99 * most, 1e-5, **keep) > least
+        spent(0.999 * lowest_noise, 0.04, 30, 1e-5, law, relation, PLD)
+    assert noise_multiplier(0.99 * max_epsilon, 1e-5, **keep) > lowest_noise
 
 
 @pytest.mark.parametrize("epsilon", [2e-6, 1e-4, 500])
 def test_extreme_budgets_are_met_or_refused(epsilon):
     sigma = noise_multiplier(epsilon, 1e-3, sampling_ratio=0.01, rounds=1000)
-    found = [
-        spent(f * sigma, 0.01, 1000, 1e-3, by=accountant("pld")) for f in (1, 1 - 2e-4)
-    ]
-    assert found[0] <= epsilon < found[1]
-    with pytest.raises(
-        InputError, match=r"^epsilon: must be 1e-06 or more to solve for noise_m"
-    ):
+    assert spent(sigma, 0.01, 1000, 1e-3, engine=PLD) <= epsilon
+    assert spent(sigma * (1 - 2e-4), 0.01, 1000, 1e-3, engine=PLD) > epsilon
+
+
+def test_a_budget_below_a_millionth_is_refused():
+    rule = r"^epsilon: must be 1e-06 or more to solve for noise_m"
+    with pytest.raises(InputError, match=rule):
         noise_multiplier(1e-9, 1e-3, sampling_ratio=0.01, rounds=1000)
+
+
+def test_a_relation_without_a_name_is_refused():
     with pytest.raises(InputError, match=r"^relation: must be one of add_remove"):
-        accountant("pld").epsilon(History([(Release(1.0, 0.1), 1)]), 1e-5, "other")
+        PLD.epsilon(History([(Release(1.0, 0.1), 1)]), 1e-5, "other")
 
 
 @pytest.mark.parametrize("noise", [4, 5, 6, 20])
 def test_rounds_of_full_participation_are_those_of_the_closed_form(noise):
-    def delta(
-        rounds,
-    ):  # of one Gaussian mechanism at epsilon 1 (Balle and Wang 2018, Theorem 8)
+    def delta(rounds):
+        # Of one Gaussian mechanism at epsilon 1 (Balle and Wang 2018, Theorem 8).
         mu = math.sqrt(rounds) / noise
         return norm.cdf(mu / 2 - 1 / mu) - math.e * norm.cdf(-mu / 2 - 1 / mu)
 
@@ -131,11 +138,11 @@ def test_rounds_of_full_participation_are_those_of_the_closed_form(noise):
 
 def test_too_little_noise_is_refused_in_the_unit_of_the_rule():
     """0.05 times a distance of 1, and of 2 under fixed-size sampling."""
-    for law, found in (("poisson", "0.04"), ("fixed_size", "0.02")):
+    for law, distances in (("poisson", "0.04"), ("fixed_size", "0.02")):
         with pytest.raises(TooLittleNoiseError) as caught:
-            spent(0.04, 0.1, 3, 1e-5, law, by=accountant("pld"))
+            spent(0.04, 0.1, 3, 1e-5, law, engine=PLD)
         rule = "pld needs 0.05 times the distance or more under sampling"
-        assert str(caught.value) == f"noise_multiplier: {rule}, found {found}"
+        assert str(caught.value) == f"noise_multiplier: {rule}, found {distances}"
 
 
 def test_bad_input_names_every_field():

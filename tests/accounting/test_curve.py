@@ -25,27 +25,27 @@ histories = st.lists(st.tuples(releases, st.integers(1, 60)), min_size=1, max_si
 relations = st.sampled_from(list(Relation))
 
 
-def meet(one, other):
+def meet(first, second):
     """Two intervals about the same number."""
-    return one.lower <= other.upper and other.lower <= one.upper
+    return first.lower <= second.upper and second.lower <= first.upper
 
 
 @given(histories, relations, st.sampled_from([0.0, 0.3, 1.0, 4.0]))
 @settings(max_examples=12)
 def test_delta_inverts_epsilon(history, relation, epsilon):
     curve = compose(history, relation)
-    found = curve.delta(epsilon)
-    assert 0 <= found.lower <= found.upper <= 1
-    if 1e-12 < found.upper < 1:
-        assert curve.epsilon(found.upper * (1 + 1e-9)).lower <= epsilon
+    delta = curve.delta(epsilon)
+    assert 0 <= delta.lower <= delta.upper <= 1
+    if 1e-12 < delta.upper < 1:
+        assert curve.epsilon(delta.upper * (1 + 1e-9)).lower <= epsilon
 
 
 def test_full_participation_is_the_gaussian_in_closed_form():
     curve = compose([(Release(2.0, 1.0, SamplingLaw.FULL), 9)])
     mu = 3 / 2
     exact = norm.cdf(mu / 2 - 1 / mu) - math.e * norm.cdf(-mu / 2 - 1 / mu)
-    found = curve.delta(1.0)
-    assert found.lower <= exact <= found.upper
+    delta = curve.delta(1.0)
+    assert delta.lower <= exact <= delta.upper
     assert curve.epsilon(exact).upper == pytest.approx(1.0, rel=1e-9)
 
 
@@ -54,22 +54,27 @@ def test_ten_thousand_segments():
     curve = compose(
         [(Release(0.8 + 2e-4 * n, 1e-3 + 1e-6 * n), 1 + n % 3) for n in range(10000)]
     )
-    found = curve.epsilon(1e-5)
-    assert 0 < found.upper - found.lower <= 1e-3 * found.upper
+    bounds = curve.epsilon(1e-5)
+    assert 0 < bounds.upper - bounds.lower <= 1e-3 * bounds.upper
 
 
 def test_a_finer_tolerance_on_request_narrows_the_bounds():
     curve = compose([(Release(1.0, 0.01), 1000)])
-    coarse, fine = curve.epsilon(1e-9), curve.epsilon(1e-9, tolerance=1e-5)
+    coarse = curve.epsilon(1e-9)
+    fine = curve.epsilon(1e-9, tolerance=1e-5)
     assert fine.upper - fine.lower <= 1e-5 * fine.upper
     assert coarse.upper - coarse.lower <= 1e-3 * coarse.upper
     assert meet(coarse, fine)
 
 
-def exact_epsilon(first, others, delta):
-    """Of the client who is removed, by quadrature over ``others``, a few pairs of sigma and q."""
-    losses, weights = np.zeros(1), np.ones(1)
-    for sigma, q in others:
+def exact_epsilon(first, further, delta):
+    """Of a client who is removed, by quadrature over all rounds but the first.
+
+    Rounds are pairs of a noise multiplier and a sampling ratio; a few are quick.
+    """
+    losses = np.zeros(1)
+    weights = np.ones(1)
+    for sigma, q in further:
         y = np.linspace(-10, 10 + 1 / sigma, 800)
         loss = np.log1p(q * np.expm1(y / sigma - 0.5 / sigma**2))
         mass = norm.pdf(y) * np.exp(loss) * (y[1] - y[0])
@@ -77,26 +82,30 @@ def exact_epsilon(first, others, delta):
         weights = np.multiply.outer(weights, mass).ravel()
 
     def excess(epsilon):
-        e, (sigma, q) = epsilon - losses, first
-        inside = e > math.log1p(-q) if q < 1 else np.ones(len(e), bool)
+        e = epsilon - losses
+        sigma, q = first
+        inside = np.ones(len(e), bool)
+        if q < 1:
+            inside = e > math.log1p(-q)
         y = sigma * np.log1p(np.expm1(e[inside]) / q) + 0.5 / sigma
         above = (1 - q) * norm.sf(y) + q * norm.sf(y - 1 / sigma)
-        found = -np.expm1(e)
-        found[inside] = above - np.exp(e[inside]) * norm.sf(y)
-        return float(weights @ found) - delta
+        divergences = -np.expm1(e)
+        divergences[inside] = above - np.exp(e[inside]) * norm.sf(y)
+        return float(weights @ divergences) - delta
 
     return brentq(excess, 0.0, 200.0, xtol=1e-13, rtol=1e-12)
 
 
 def test_short_histories_are_exact_and_monotone():
-    one, delta = (0.945, 0.0003298), 6.47e-7
-    found = [compose([(Release(*one), n)]).epsilon(delta) for n in range(1, 7)]
-    assert all(a.upper <= b.lower for a, b in pairwise(found))
+    numbers = (0.945, 0.0003298)
+    delta = 6.47e-7
+    by_rounds = {}
+    for rounds in range(1, 7):
+        by_rounds[rounds] = compose([(Release(*numbers), rounds)]).epsilon(delta)
+    assert all(a.upper <= b.lower for a, b in pairwise(by_rounds.values()))
     for rounds in (1, 2, 3):
-        exact, bounds = (
-            exact_epsilon(one, [one] * (rounds - 1), delta),
-            found[rounds - 1],
-        )
+        exact = exact_epsilon(numbers, [numbers] * (rounds - 1), delta)
+        bounds = by_rounds[rounds]
         assert bounds.lower <= exact * (1 + 1e-9)
         assert exact * (1 - 1e-9) <= bounds.upper <= bounds.lower + 1e-3 * bounds.upper
 
@@ -114,43 +123,47 @@ def test_full_participation_beside_sampling(tolerance):
     ).epsilon(1e-5)
     assert few.upper < many.upper
     assert many.lower <= 77.455 <= many.upper <= many.lower * (1 + 1e-3)
-    found = compose([(often, 5), (Release(1.0, 0.01), 2)]).delta(exact)
-    assert found.lower <= 1e-5 <= found.upper <= found.lower * (1 + 1e-3)
+    delta = compose([(often, 5), (Release(1.0, 0.01), 2)]).delta(exact)
+    assert delta.lower <= 1e-5 <= delta.upper <= delta.lower * (1 + 1e-3)
 
 
-def exact_delta(rounds, epsilon, swap):
-    """The inverse Laplace transform of the moments of the loss, by trapezoidal rules.
+def log_moments(rounds, orders, direction):
+    """log E[e^(s L)] of the composed loss L at complex orders s.
 
-    E[(1 - e^(epsilon - L))+] is that of E[e^(s (L - epsilon))] / (s (s + 1)), over 2 pi i.
+    The direction is that of a client who is removed, is added, or is replaced.
     """
+    logs = 0.0
+    for sigma, q, count in rounds:
+        y = np.arange(-14 - 2 / sigma, 14 + 2 / sigma, 0.05)
+        moved = np.log1p(q * np.expm1(y / sigma - 0.5 / sigma**2))
+        mirrored = np.log1p(q * np.expm1(-y / sigma - 0.5 / sigma**2))
+        # Outcomes have the density of the first relative to N(0, 1).
+        first, loss = {
+            "removed": (moved, moved),
+            "added": (0.0, -moved),
+            "replaced": (moved, moved - mirrored),
+        }[direction]
+        terms = np.log(0.05 * norm.pdf(y)) + first + np.multiply.outer(orders, loss)
+        logs = logs + count * logsumexp(terms, axis=-1)
+    return logs
 
-    def log_moments(s, sign):
-        total = 0.0
-        for sigma, q, count in rounds:
-            y = np.arange(-14 - 2 / sigma, 14 + 2 / sigma, 0.05)
-            one, other = np.log1p(
-                q * np.expm1([y / sigma, -y / sigma] - np.array(0.5 / sigma**2))
-            )
-            first, loss = (
-                (one, one - other) if swap else (max(sign, 0) * one, sign * one)
-            )
-            terms = np.log(0.05 * norm.pdf(y)) + first + np.multiply.outer(s, loss)
-            total = total + count * logsumexp(terms, axis=-1)
-        return total
 
-    found = []
-    for sign in (1, -1)[: 2 - swap]:
+def exact_delta(rounds, epsilon, directions):
+    """The inverse Laplace transform of the moments of the loss, by a trapezoidal rule.
+
+    E[(1 - e^(epsilon - L))+] is that of E[e^(s (L - epsilon))] / (s (s + 1)), over
+    2 pi i, along a line where the integrand falls fast.
+    """
+    deltas = []
+    for direction in directions:
         lines = np.geomspace(1e-2, 1e3, 100)
-        exponents = (
-            log_moments(lines, sign).real
-            - lines * epsilon
-            - np.log(lines * (1 + lines))
-        )
-        line = lines[exponents.argmin()]
+        exponents = log_moments(rounds, lines, direction).real - lines * epsilon
+        line = lines[(exponents - np.log(lines * (1 + lines))).argmin()]
         s = line + 1j * np.arange(800) * min(line, 1.0) / 6
-        terms = np.exp(log_moments(s, sign) - s * epsilon) / (s * (s + 1))
-        found.append((terms.real.sum() - terms[0].real / 2) * s[1].imag / math.pi)
-    return max(found)
+        moments = np.exp(log_moments(rounds, s, direction) - s * epsilon)
+        terms = (moments / (s * (s + 1))).real
+        deltas.append((terms.sum() - terms[0] / 2) * s[1].imag / math.pi)
+    return max(deltas)
 
 
 @pytest.mark.parametrize(
@@ -163,16 +176,16 @@ def exact_delta(rounds, epsilon, swap):
     ],
 )
 def test_deltas_of_short_histories_are_exact(rounds, epsilon, relation):
-    swap = relation == "replace_one"
-    exact = exact_delta(rounds, epsilon, swap)
-    curve = compose(
-        [(Release(sigma, q), count) for sigma, q, count in rounds], relation
-    )
-    found, again = curve.delta(epsilon), curve.epsilon(exact)
-    assert found.lower <= exact * (1 + 1e-7) <= found.upper * (1 + 2e-7)
-    assert found.upper - found.lower <= 1e-3 * found.upper
-    assert again.lower <= epsilon * (1 + 1e-7) <= again.upper * (1 + 2e-7)
-    assert again.upper - again.lower <= 1e-3 * again.upper
+    directions = ("replaced",) if relation == "replace_one" else ("removed", "added")
+    exact = exact_delta(rounds, epsilon, directions)
+    history = [(Release(sigma, q), count) for sigma, q, count in rounds]
+    curve = compose(history, relation)
+    for bounds, value in (
+        (curve.delta(epsilon), exact),
+        (curve.epsilon(exact), epsilon),
+    ):
+        assert bounds.lower <= value * (1 + 1e-7) <= bounds.upper * (1 + 2e-7)
+        assert bounds.upper - bounds.lower <= 1e-3 * bounds.upper
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Trade-off curves and budgets stated as risks: closed forms, simple mechanisms, riskcal."""
+"""Trade-off curves and budgets stated as risks: closed forms, mechanisms, riskcal."""
 
 import math
 from itertools import starmap
@@ -21,31 +21,33 @@ def gaussian(mu):
 @pytest.mark.parametrize("mu", [0.05, 0.5, 1.0, 3.0])
 def test_gaussian_mechanism(mu):
     # Dong, Roth and Su 2022: the best attack on mu-GDP has rate Phi(Phi^-1(a) + mu).
-    found = curves.tradeoff(gaussian(mu), 1e-5, epsilon_of(mu, 1e-5))
-    assert found.advantage == pytest.approx(2 * norm.cdf(mu / 2) - 1, rel=1e-12)
-    assert found.mu == pytest.approx(mu, rel=1e-6)
+    curve = curves.tradeoff(gaussian(mu), 1e-5, epsilon_of(mu, 1e-5))
+    assert curve.advantage == pytest.approx(2 * norm.cdf(mu / 2) - 1, rel=1e-12)
+    assert curve.mu == pytest.approx(mu, rel=1e-6)
     exact = ndtr(ndtri(np.array(curves.LEVELS)) + mu)
-    assert np.all(np.array(found.true_positives) >= exact - 1e-12)
-    np.testing.assert_allclose(found.true_positives, exact, rtol=2e-3)
+    assert np.all(np.array(curve.true_positives) >= exact - 1e-12)
+    np.testing.assert_allclose(curve.true_positives, exact, rtol=2e-3)
 
 
 def test_curve_is_a_trade_off():
-    found = curves.tradeoff(gaussian(1.0), 1e-5, epsilon_of(1.0, 1e-5))
-    a, b = np.array(found.false_positive_axis), np.array(found.true_positive_axis)
-    assert a[0] == 0
-    assert a[-1] == b[-1] == 1
-    assert np.all(np.diff(a) > 0)
-    assert np.all(np.diff(b) >= -1e-12)
-    assert np.all(b >= a)
-    slopes = np.diff(b) / np.diff(a)
+    curve = curves.tradeoff(gaussian(1.0), 1e-5, epsilon_of(1.0, 1e-5))
+    false_positives = np.array(curve.false_positive_axis)
+    true_positives = np.array(curve.true_positive_axis)
+    assert false_positives[0] == 0
+    assert false_positives[-1] == true_positives[-1] == 1
+    assert np.all(np.diff(false_positives) > 0)
+    assert np.all(np.diff(true_positives) >= -1e-12)
+    assert np.all(true_positives >= false_positives)
+    slopes = np.diff(true_positives) / np.diff(false_positives)
     assert np.all(np.diff(slopes) <= 1e-9 * slopes[0])
-    assert np.max(b - a) == pytest.approx(found.advantage, rel=1e-3)
+    advantage = np.max(true_positives - false_positives)
+    assert advantage == pytest.approx(curve.advantage, rel=1e-3)
 
 
 def test_randomised_response_by_hand():
     # Pure epsilon = log 3: the true-positive rate is at most 3 a, and 1 - (1 - a) / 3.
-    epsilons, deltas = np.array([math.log(3)]), np.array([0.0])
-    rates = curves.true_positive(epsilons, deltas, (0.0, 0.1, 0.25, 0.7))
+    epsilons = np.array([math.log(3)])
+    rates = curves.true_positive(epsilons, np.array([0.0]), (0.0, 0.1, 0.25, 0.7))
     np.testing.assert_allclose(rates, [0.0, 0.3, 0.75, 0.9], rtol=1e-12)
 
 
@@ -95,23 +97,24 @@ def test_profiles_without_sampling_or_without_noise():
 @pytest.mark.parametrize("sigma", [0.05, 0.06, 0.08])
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_little_noise_leaves_the_chance_of_taking_part(sigma, rounds):
-    # By hand: without noise to speak of, an attack is right exactly when the client took part.
+    # By hand: with hardly any noise an attack is right where the client took part.
     history = History.repeated(Release(sigma, 0.1), rounds)
     epsilon = accountant("pld").epsilon(history, 1e-5, "add_remove").upper
-    found = curves.tradeoff(curves.profile_of(history, "add_remove"), 1e-5, epsilon)
+    curve = curves.tradeoff(curves.profile_of(history, "add_remove"), 1e-5, epsilon)
     ever = 1 - 0.9**rounds
-    assert ever * (1 - 1e-9) <= found.advantage <= ever * (1 + 1e-9)
-    for level, rate in zip(curves.LEVELS, found.true_positives, strict=True):
+    assert ever * (1 - 1e-9) <= curve.advantage <= ever * (1 + 1e-9)
+    for level, rate in zip(curves.LEVELS, curve.true_positives, strict=True):
         assert level + ever * (1 - level) - 1e-9 <= rate <= level + ever + 0.001
 
 
 def test_an_advantage_is_at_most_what_the_budget_implies():
-    # Kairouz, Oh and Viswanath 2015: (e^eps - 1 + 2 delta) / (e^eps + 1); (0, 0.2) allows 0.2.
-    found = curves.tradeoff(np.ones_like, 0.2, 0.0)
-    assert found.advantage == pytest.approx(0.2, rel=1e-12)
-    assert math.isinf(found.mu)
-    found = curves.tradeoff(np.ones_like, 0.1, math.log(3))
-    assert found.advantage == pytest.approx((3 - 1 + 0.2) / 4, rel=1e-12)
+    # Kairouz, Oh and Viswanath 2015: (e^epsilon - 1 + 2 delta) / (e^epsilon + 1), which
+    # is 0.2 at (0, 0.2).
+    of_delta = curves.tradeoff(np.ones_like, 0.2, 0.0)
+    assert of_delta.advantage == pytest.approx(0.2, rel=1e-12)
+    assert math.isinf(of_delta.mu)
+    of_both = curves.tradeoff(np.ones_like, 0.1, math.log(3))
+    assert of_both.advantage == pytest.approx((3 - 1 + 0.2) / 4, rel=1e-12)
 
 
 LEVELS_AND_RATES = ((0.01, 0.05), (0.001, 0.05), (0.4, 0.6), (0.9, 0.97))
@@ -151,13 +154,14 @@ def test_a_gaussian_through_the_point_keeps_the_budget(point):
 )
 def test_risks_are_those_of_riskcal(noise, ratio, advantage, rates):
     history = History.repeated(Release(noise, ratio, SamplingLaw.POISSON), 50)
-    found = curves.tradeoff(curves.profile_of(history, Relation.ADD_REMOVE), 1e-5, 3.0)
-    assert found.advantage == pytest.approx(advantage, rel=2e-4)
-    assert found.true_positives == pytest.approx(rates, rel=2e-3)
+    curve = curves.tradeoff(curves.profile_of(history, Relation.ADD_REMOVE), 1e-5, 3.0)
+    assert curve.advantage == pytest.approx(advantage, rel=2e-4)
+    assert curve.true_positives == pytest.approx(rates, rel=2e-3)
 
 
 def test_the_tangent_of_a_gaussian_is_found_on_its_curve():
-    point, mu = curves.Point(0.01, 0.05), float(ndtri(0.05) - ndtri(0.01))
+    point = curves.Point(0.01, 0.05)
+    mu = float(ndtri(0.05) - ndtri(0.01))
 
     def profile(epsilons):
         return np.array([math.exp(log_delta_of(mu, float(e))) for e in epsilons])

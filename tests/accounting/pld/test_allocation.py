@@ -1,4 +1,4 @@
-"""One of t rounds at random: bounds against closed forms, quadrature, sampling and cited values."""
+"""One of t rounds at random: closed forms, quadrature, sampling and cited values."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from privplan.accounting.pld.allocation import allocation_pairs
 from privplan.accounting.pld.direction import Direction
 from privplan.accounting.pld.profile import delta_of, epsilon_of, gaussian_epsilon
 from privplan.accounting.release import History, Release
+from privplan.laws.law import DominatingPairs
 
 DELTA = 6.98e-5
 
@@ -31,9 +32,10 @@ def call(sigma: float, strike: np.ndarray) -> np.ndarray:
 def quadrature(
     sigma: float, rounds: int, x: float, normal: np.ndarray | None = None
 ) -> float:
-    """E[(R - x)+] for 2 or 3 rounds, over all Y but one, split where the others reach the strike.
+    """E[(R - x)+] for 2 or 3 rounds, integrated over all Y but one.
 
-    Beyond that the option is linear in what is left, so the rule needs no points there.
+    The integral is split where a draw alone reaches the strike: beyond that the option
+    is linear in what is left, so the rule needs no points there.
     """
     nodes, weights = np.polynomial.legendre.leggauss(160)
 
@@ -44,16 +46,12 @@ def quadrature(
         kink = sigma * np.log(np.maximum(left, 1e-300)) + 1 / (2 * sigma)
         kink = np.clip(kink, -12.0, 12.0 + 1 / sigma)
         total = np.zeros_like(left)
-        ends = [
-            np.full_like(left, -12.0),
-            kink - 2,
-            kink - 0.5,
-            kink,
-            np.full_like(left, 12.0),
-        ]
-        ends[-1] = ends[-1] + 1 / sigma
-        for low, high in pairwise(ends):
-            low, high = np.maximum(low, -12.0), np.maximum(high, -12.0)
+        lowest = np.full_like(left, -12.0)
+        highest = np.full_like(left, 12.0 + 1 / sigma)
+        ends = [lowest, kink - 2, kink - 0.5, kink, highest]
+        for start, end in pairwise(ends):
+            low = np.maximum(start, -12.0)
+            high = np.maximum(end, -12.0)
             z = low[:, None] + (high - low)[:, None] * (1 + nodes) / 2
             y = np.exp((z - 1 / (2 * sigma)) / sigma)
             inner = option((left[:, None] - y).ravel(), depth - 1).reshape(z.shape)
@@ -64,19 +62,26 @@ def quadrature(
     return float(option(np.array([rounds * x]), rounds)[0]) / rounds
 
 
+def composed(pairs: DominatingPairs, blocks: int) -> ComposedLoss:
+    """So many blocks with these pairs."""
+    directions = []
+    for above, below in zip(pairs.upper, pairs.lower, strict=True):
+        upper = Direction(((above, blocks),), True)
+        directions.append((upper, Direction(((below, blocks),), False)))
+    return ComposedLoss(None, tuple(directions), 1e-4)
+
+
 @pytest.mark.parametrize("sigma", [0.5, 1.0, 100.0])
 def test_one_round_is_the_gaussian_mechanism(sigma: float) -> None:
     pairs = allocation_pairs(sigma, 1)
     for delta in (1e-3, DELTA, 1e-8):
         low, high = gaussian_epsilon(1 / sigma, delta)
         for above, below in zip(pairs.upper, pairs.lower, strict=True):
-            found = (
-                epsilon_of(below, delta, from_above=False),
-                epsilon_of(above, delta, from_above=True),
-            )
-            assert found[0] <= high
-            assert low <= found[1]
-            assert found[1] <= found[0] * 1.001
+            lower = epsilon_of(below, delta, from_above=False)
+            upper = epsilon_of(above, delta, from_above=True)
+            assert lower <= high
+            assert low <= upper
+            assert upper <= lower * 1.001
 
 
 @pytest.mark.parametrize(
@@ -86,13 +91,14 @@ def test_a_few_rounds_by_quadrature(sigma: float, rounds: int) -> None:
     pairs = allocation_pairs(sigma, rounds)
     scale = math.sqrt(math.log1p(math.expm1(1 / sigma**2) / rounds))
     for epsilon in (0.3 * scale, scale, 3 * scale):
-        up, down = math.exp(epsilon), math.exp(-epsilon)
-        remove = quadrature(sigma, rounds, up)
-        add = (quadrature(sigma, rounds, down) - 1 + down) / down
+        remove = quadrature(sigma, rounds, math.exp(epsilon))
+        x = math.exp(-epsilon)
+        add = (quadrature(sigma, rounds, x) - 1 + x) / x
         for exact, above, below in zip(
             (remove, add), pairs.upper, pairs.lower, strict=True
         ):
-            low, high = delta_of(below, epsilon)[0], delta_of(above, epsilon)[1]
+            low = delta_of(below, epsilon)[0]
+            high = delta_of(above, epsilon)[1]
             assert low - 1e-9 <= exact <= high + 1e-9
             assert high - low <= 4e-3 * high
 
@@ -101,14 +107,14 @@ def test_a_few_rounds_by_quadrature(sigma: float, rounds: int) -> None:
     ("sigma", "epsilon"), [(1.166, 0.15), (1.504, 0.1), (0.625, 3.0), (0.4, 4.0)]
 )
 def test_fifty_rounds_by_importance_sampling(sigma: float, epsilon: float) -> None:
-    """Under P with the client's own round moved on, so that all weights that count are small."""
-    generator, rounds, draws = np.random.default_rng(1), 50, 50_000
+    """Under P with the client's round moved on: weights that count are small."""
+    generator = np.random.default_rng(1)
+    rounds = 50
+    draws = 50_000
     z = generator.standard_normal((draws, rounds))
-    moved = (
-        sigma * (epsilon + math.log(rounds)) - 1 / (2 * sigma) - 1.5
-        if sigma < 1
-        else 0.0
-    )
+    moved = 0.0
+    if sigma < 1:  # to where this round alone has a loss of epsilon, nearly
+        moved = sigma * (epsilon + math.log(rounds)) - 1 / (2 * sigma) - 1.5
     z[:, 0] += 1 / sigma + moved
     ratio = np.exp((z - 1 / (2 * sigma)) / sigma).mean(axis=1)
     weight = np.exp(-moved * (z[:, 0] - 1 / sigma) + moved**2 / 2)
@@ -121,13 +127,16 @@ def test_fifty_rounds_by_importance_sampling(sigma: float, epsilon: float) -> No
 
 
 def test_the_published_interval_of_fifty_rounds() -> None:
-    """The authors' package gives [0.3134, 0.3197] at sigma^2 = 2.262, a finer sketch the second."""
+    # The authors' package at sigma^2 = 2.262, and a finer computation.
+    published = (0.3134, 0.3197)
+    finer = (0.315499, 0.315541)
     release = Release(math.sqrt(2.262), 1.0, "random_allocation:50")
-    found = accountant("pld").epsilon(History.repeated(release, 1), DELTA, "add_remove")
-    for low, high in ((0.3134, 0.3197), (0.315499, 0.315541)):
-        assert found.lower <= high
-        assert low <= found.upper
-    assert found.upper - found.lower <= 2e-4 * found.upper
+    history = History.repeated(release, 1)
+    bounds = accountant("pld").epsilon(history, DELTA, "add_remove")
+    for low, high in (published, finer):
+        assert bounds.lower <= high
+        assert low <= bounds.upper
+    assert bounds.upper - bounds.lower <= 2e-4 * bounds.upper
 
 
 @pytest.mark.parametrize(
@@ -143,25 +152,17 @@ def test_the_published_interval_of_fifty_rounds() -> None:
 )
 def test_both_sides_are_close(sigma: float, rounds: int, blocks: int) -> None:
     pairs = allocation_pairs(sigma, rounds)
-    directions = tuple(
-        (Direction(((above, blocks),), True), Direction(((below, blocks),), False))
-        for above, below in zip(pairs.upper, pairs.lower, strict=True)
-    )
+    loss = composed(pairs, blocks)
     for delta in (DELTA, 1e-7, 1e-10):
-        found = ComposedLoss(None, directions, 1e-4).epsilon(delta)
-        assert 0 < found.lower <= found.upper <= found.lower * 1.001
+        bounds = loss.epsilon(delta)
+        assert 0 < bounds.lower <= bounds.upper <= bounds.lower * 1.001
 
 
 def test_blocks_of_one_round_compose_like_gaussians() -> None:
-    pairs = allocation_pairs(10.0, 1)
-    directions = tuple(
-        (Direction(((above, 25),), True), Direction(((below, 25),), False))
-        for above, below in zip(pairs.upper, pairs.lower, strict=True)
-    )
-    found = ComposedLoss(None, directions, 1e-4).epsilon(1e-6)
+    bounds = composed(allocation_pairs(10.0, 1), 25).epsilon(1e-6)
     low, high = gaussian_epsilon(0.5, 1e-6)
-    assert found.lower <= high
-    assert low <= found.upper <= 1.0005 * found.lower
+    assert bounds.lower <= high
+    assert low <= bounds.upper <= 1.0005 * bounds.lower
 
 
 @pytest.mark.parametrize(("epsilon", "published"), [(0.5, 1.166), (3.0, 0.625)])
@@ -169,20 +170,20 @@ def test_noise_of_fifty_rounds_beside_that_of_other_laws(
     epsilon: float, published: float
 ) -> None:
     def noise(law: str, ratio: float, rounds: int) -> float:
-        given = {"sampling_ratio": ratio, "rounds": rounds, "sampling": law}
-        return calibrate("noise_multiplier", epsilon, DELTA, **given)
+        releases = {"sampling_ratio": ratio, "rounds": rounds, "sampling": law}
+        return calibrate("noise_multiplier", epsilon, DELTA, **releases)
 
-    own = noise("random_allocation:50", 1.0, 1)
-    assert own == pytest.approx(published, abs=6e-4)
-    assert own <= 0.95 * noise("poisson", 0.02, 50)
-    assert own <= 0.5 * noise("fixed_size", 0.02, 50)
+    allocated = noise("random_allocation:50", 1.0, 1)
+    assert allocated == pytest.approx(published, abs=6e-4)
+    assert allocated <= 0.95 * noise("poisson", 0.02, 50)
+    assert allocated <= 0.5 * noise("fixed_size", 0.02, 50)
 
 
-def test_little_noise_counts_as_a_known_round() -> None:
-    release = Release(0.2, 1.0, "random_allocation:50")
-    found = accountant("pld").epsilon(History.repeated(release, 1), DELTA, "add_remove")
-    assert 0 < found.lower < found.upper <= gaussian_epsilon(5.0, DELTA)[1] * (1 + 1e-6)
-    assert (
-        epsilon_of(allocation_pairs(0.25, 50).upper[0], DELTA, from_above=True)
-        < found.upper
-    )
+def test_little_noise_counts_as_a_public_round() -> None:
+    history = History.repeated(Release(0.2, 1.0, "random_allocation:50"), 1)
+    bounds = accountant("pld").epsilon(history, DELTA, "add_remove")
+    gaussian = gaussian_epsilon(5.0, DELTA)[1]
+    assert 0 < bounds.lower < bounds.upper <= gaussian * (1 + 1e-6)
+
+    more_noise = allocation_pairs(0.25, 50).upper[0]
+    assert epsilon_of(more_noise, DELTA, from_above=True) < bounds.upper

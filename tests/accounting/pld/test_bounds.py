@@ -1,5 +1,6 @@
-"""The own PLD accountant and its fast estimate, against integration, closed forms and tables."""
+"""The PLD accountant and its estimate, against integrals, closed forms and tables."""
 
+import itertools
 import math
 
 import numpy as np
@@ -20,6 +21,11 @@ from privplan.laws.law import Kind
 PLD = PldAccountant()
 
 
+def bounds_of(release, rounds, delta, relation=Relation.ADD_REMOVE):
+    """On epsilon of equal rounds."""
+    return PLD.epsilon(History.repeated(release, rounds), delta, relation)
+
+
 def _profile(lattice, epsilon):
     return float(
         (lattice.masses * np.maximum(0.0, -np.expm1(epsilon - lattice.losses))).sum()
@@ -27,27 +33,27 @@ def _profile(lattice, epsilon):
 
 
 def _divergence(rows, epsilon):
-    """The hockey-stick divergence of a pair, whose loss rises with the outcome, by its root."""
-    shift, p, q = rows.shift[0, 0], rows.p_ratio[0, 0], rows.q_ratio[0, 0]
+    """The hockey-stick divergence of a pair, whose loss rises with the outcome."""
+    shift = rows.shift[0, 0]
+    p = rows.p_ratio[0, 0]
+    q = rows.q_ratio[0, 0]
 
-    def loss(x):
-        first = (
-            np.logaddexp(np.log1p(-p), np.log(p) + shift * x - shift**2 / 2)
-            if p
-            else 0.0
-        )
-        other = (
-            np.logaddexp(np.log1p(-q), np.log(q) - shift * x - shift**2 / 2)
-            if q
-            else 0.0
-        )
-        return float(first - other) - epsilon
+    def log_ratio(ratio, moved):
+        """Of a mixture with a shifted part to one without."""
+        if not ratio:
+            return 0.0
+        return np.logaddexp(np.log1p(-ratio), np.log(ratio) + moved - shift**2 / 2)
 
-    if loss(-40) >= 0 or loss(40) <= 0:
-        return max(0.0, -math.expm1(epsilon)) if loss(-40) >= 0 else 0.0
-    at = brentq(loss, -40, 40, xtol=1e-13)
-    first = (1 - p) * ndtr(-at) + p * ndtr(shift - at)
-    second = (1 - q) * ndtr(-at) + q * ndtr(-shift - at)
+    def above_epsilon(x):
+        return float(log_ratio(p, shift * x) - log_ratio(q, -shift * x)) - epsilon
+
+    if above_epsilon(-40) >= 0:
+        return max(0.0, -math.expm1(epsilon))
+    if above_epsilon(40) <= 0:
+        return 0.0
+    root = brentq(above_epsilon, -40, 40, xtol=1e-13)
+    first = (1 - p) * ndtr(-root) + p * ndtr(shift - root)
+    second = (1 - q) * ndtr(-root) + q * ndtr(-shift - root)
     return float(first - math.exp(epsilon) * second)
 
 
@@ -56,8 +62,8 @@ def _divergence(rows, epsilon):
 @pytest.mark.parametrize("shift", [0.05, 0.7, 1.5, 3.0])
 def test_one_round_lies_between_its_lattices(kind, ratio, shift):
     rows = Rows(kind, np.array([[shift]]), np.array([[ratio]]))
-    step, tail = 0.02 * shift, 1e-12
-    above, below = lattices.upper(rows, step, tail), lattices.lower(rows, step, tail)
+    above = lattices.upper(rows, 0.02 * shift, 1e-12)
+    below = lattices.lower(rows, 0.02 * shift, 1e-12)
     for epsilon in (-0.5, 0.0, 0.01 * shift, 0.3 * shift, shift, 2 * shift, 4 * shift):
         true = _divergence(rows, epsilon)
         high = _profile(above, epsilon) + above.infinite[0]
@@ -65,8 +71,8 @@ def test_one_round_lies_between_its_lattices(kind, ratio, shift):
         assert low - 1e-12 <= true <= high + 1e-12
 
 
-# (sigma, q, T, delta) with the values that a project of its own measured: the interval for
-# Poisson, and the value for a fixed size. The second row's 0.829 is sigma, the others' are sigma^2.
+# (sigma, q, T, delta) with values that were measured elsewhere: the interval for
+# Poisson, and the value for a fixed size. 0.829 is sigma, the others are sigma^2.
 ROWS = [
     (2.262**0.5, 0.02, 50, 6000**-1.1, (0.3677, 0.3682), 2.03),
     (0.829, 0.1677, 100, 600**-1.1, (12.50, 12.516), 58.2),
@@ -77,41 +83,32 @@ ROWS = [
 
 @pytest.mark.parametrize(("sigma", "ratio", "rounds", "delta", "bounds", "fixed"), ROWS)
 def test_known_cells(sigma, ratio, rounds, delta, bounds, fixed):
-    found = PLD.epsilon(
-        History.repeated(Release(sigma, ratio), rounds), delta, Relation.ADD_REMOVE
-    )
-    assert bounds[0] <= found.lower <= found.upper <= bounds[1]
-    assert found.upper - found.lower < 2e-3 * found.upper
-    whole = History.repeated(Release(sigma, ratio, SamplingLaw.FIXED_SIZE), rounds)
-    found = PLD.epsilon(whole, delta, Relation.ADD_REMOVE)
-    assert found.lower == pytest.approx(fixed, rel=5e-3)
-    assert found.upper == pytest.approx(fixed, rel=5e-3)
+    of_poisson = bounds_of(Release(sigma, ratio), rounds, delta)
+    assert bounds[0] <= of_poisson.lower <= of_poisson.upper <= bounds[1]
+    assert of_poisson.upper - of_poisson.lower < 2e-3 * of_poisson.upper
+    of_fixed = bounds_of(Release(sigma, ratio, SamplingLaw.FIXED_SIZE), rounds, delta)
+    assert of_fixed.lower == pytest.approx(fixed, rel=5e-3)
+    assert of_fixed.upper == pytest.approx(fixed, rel=5e-3)
 
 
 @pytest.mark.parametrize(
     ("relation", "value"), [("add_remove", 7.5113), ("replace_one", 17.8566)]
 )
 def test_full_participation_is_exact(relation, value):
-    history = History.repeated(Release(2.0, 1.0, SamplingLaw.FULL), 10)
-    found = PLD.epsilon(history, 1e-5, Relation(relation))
-    assert found.lower == pytest.approx(value, abs=5e-5)
-    assert found.upper == pytest.approx(value, abs=5e-5)
+    release = Release(2.0, 1.0, SamplingLaw.FULL)
+    bounds = bounds_of(release, 10, 1e-5, Relation(relation))
+    assert bounds.lower == pytest.approx(value, abs=5e-5)
+    assert bounds.upper == pytest.approx(value, abs=5e-5)
 
 
 @pytest.mark.parametrize("delta", [1e-3, 1e-9, 1e-15])
 @pytest.mark.parametrize(("sigma", "rounds"), [(0.5, 1), (3.0, 20), (40.0, 1000)])
 def test_sampling_nearly_everybody_is_nearly_the_gaussian(sigma, rounds, delta):
     """At q = 1 - 1e-9 the discretised path must agree with the closed form."""
-    exact = PLD.epsilon(
-        History.repeated(Release(sigma, 1.0, SamplingLaw.FULL), rounds),
-        delta,
-        Relation.ADD_REMOVE,
-    )
-    found = PLD.epsilon(
-        History.repeated(Release(sigma, 1 - 1e-9), rounds), delta, Relation.ADD_REMOVE
-    )
-    assert found.upper == pytest.approx(exact.upper, rel=2e-4)
-    assert found.lower == pytest.approx(exact.lower, rel=2e-4)
+    exact = bounds_of(Release(sigma, 1.0, SamplingLaw.FULL), rounds, delta)
+    bounds = bounds_of(Release(sigma, 1 - 1e-9), rounds, delta)
+    assert bounds.upper == pytest.approx(exact.upper, rel=2e-4)
+    assert bounds.lower == pytest.approx(exact.lower, rel=2e-4)
 
 
 @pytest.mark.parametrize(
@@ -120,20 +117,22 @@ def test_sampling_nearly_everybody_is_nearly_the_gaussian(sigma, rounds, delta):
 def test_a_fixed_cohort_of_everybody_is_two_clipping_norms_from_its_neighbour(
     sigma, rounds, delta
 ):
-    """One client more pushes one out: mu = 2 sqrt(T) / sigma, and no ratio below costs more."""
+    """A client more pushes one out, mu = 2 sqrt(T) / sigma; lower ratios cost less."""
     exact = gdp_epsilon(2 * math.sqrt(rounds) / sigma, delta)
 
-    def found(ratio):
-        history = History.repeated(
-            Release(sigma, ratio, SamplingLaw.FIXED_SIZE), rounds
-        )
-        return PLD.epsilon(history, delta, Relation.ADD_REMOVE)
+    def release(ratio):
+        return Release(sigma, ratio, SamplingLaw.FIXED_SIZE)
 
-    assert found(1.0).upper == pytest.approx(exact, rel=1e-5)
-    assert found(1.0).lower == pytest.approx(exact, rel=1e-5)
-    assert found(0.9).upper < found(0.9999).upper <= found(1.0).upper * (1 + 2e-4)
-    others = History.repeated(Release(sigma, 1.0, SamplingLaw.FIXED_SIZE), rounds)
-    assert accountant("rdp").epsilon(others, delta, Relation.ADD_REMOVE).upper >= exact
+    everybody = bounds_of(release(1.0), rounds, delta)
+    assert everybody.upper == pytest.approx(exact, rel=1e-5)
+    assert everybody.lower == pytest.approx(exact, rel=1e-5)
+
+    nearly = bounds_of(release(0.9999), rounds, delta).upper
+    assert bounds_of(release(0.9), rounds, delta).upper < nearly
+    assert nearly <= everybody.upper * (1 + 2e-4)
+
+    history = History.repeated(release(1.0), rounds)
+    assert accountant("rdp").epsilon(history, delta, Relation.ADD_REMOVE).upper >= exact
 
 
 def gdp_epsilon(mu, delta):
@@ -152,19 +151,20 @@ def test_the_log_of_a_mixture_of_one_part_is_its_exponent():
 
 
 def _reference(release, rounds, delta, pessimistic):
-    """dp-accounting's PLD, Poisson add/remove, on a grid scaled to the loss of a round."""
+    """dp-accounting's PLD, Poisson add/remove, on a grid scaled to a round's loss."""
     from dp_accounting.pld import privacy_loss_distribution as reference
 
-    sigma, ratio = release.noise_multiplier, release.sampling_ratio
+    sigma = release.noise_multiplier
+    ratio = release.sampling_ratio
     deviation = ratio * math.sqrt(math.expm1(min(1 / sigma**2, 30)))
-    one = reference.from_gaussian_mechanism(
+    of_round = reference.from_gaussian_mechanism(
         sigma,
         sampling_prob=ratio,
         value_discretization_interval=min(0.05, 0.05 * deviation),
         pessimistic_estimate=pessimistic,
         use_connect_dots=pessimistic,
     )
-    return float(one.self_compose(rounds).get_epsilon_for_delta(delta))
+    return float(of_round.self_compose(rounds).get_epsilon_for_delta(delta))
 
 
 def _random_cells(count, seed):
@@ -182,13 +182,13 @@ def _random_cells(count, seed):
 def _assert_consistent(cell):
     sigma, ratio, rounds, delta = cell
     release = Release(sigma, ratio)
-    found = PLD.epsilon(History.repeated(release, rounds), delta, Relation.ADD_REMOVE)
+    bounds = bounds_of(release, rounds, delta)
     high = _reference(release, rounds, delta, pessimistic=True)
     low = _reference(release, rounds, delta, pessimistic=False)
-    assert found.lower <= found.upper
-    assert found.upper >= low * (1 - 1e-9), cell
-    assert found.lower <= high * (1 + 1e-9), cell
-    assert found.upper - found.lower <= 2e-3 * found.upper + 1e-9, cell
+    assert bounds.lower <= bounds.upper
+    assert bounds.upper >= low * (1 - 1e-9), cell
+    assert bounds.lower <= high * (1 + 1e-9), cell
+    assert bounds.upper - bounds.lower <= 2e-3 * bounds.upper + 1e-9, cell
 
 
 @pytest.mark.parametrize("cell", _random_cells(12, 1))
@@ -202,11 +202,7 @@ def test_hundreds_of_random_cells_agree_with_dp_accounting(cell):
     _assert_consistent(cell)
 
 
-CELLS = [
-    (law, relation)
-    for law in (SamplingLaw.POISSON, SamplingLaw.FIXED_SIZE)
-    for relation in Relation
-]
+CELLS = list(itertools.product((SamplingLaw.POISSON, SamplingLaw.FIXED_SIZE), Relation))
 MODERATE = {
     "sigma": st.floats(0.5, 30.0),
     "ratio": st.floats(1e-3, 0.999),
@@ -219,10 +215,8 @@ MODERATE = {
 @settings(max_examples=6, deadline=None)
 @given(**MODERATE)
 def test_upper_is_never_below_lower(law, relation, sigma, ratio, rounds, delta):
-    found = PLD.epsilon(
-        History.repeated(Release(sigma, ratio, law), rounds), delta, relation
-    )
-    assert 0 <= found.lower <= found.upper < math.inf
+    bounds = bounds_of(Release(sigma, ratio, law), rounds, delta, relation)
+    assert 0 <= bounds.lower <= bounds.upper < math.inf
 
 
 @pytest.mark.parametrize(("law", "relation"), CELLS)
@@ -232,13 +226,9 @@ def test_more_noise_never_costs_more(
     law, relation, sigma, ratio, rounds, delta, factor
 ):
     """Up to the width of the intervals: less noise cannot be proven cheaper."""
-    less = PLD.epsilon(
-        History.repeated(Release(sigma, ratio, law), rounds), delta, relation
-    )
-    more = PLD.epsilon(
-        History.repeated(Release(sigma * factor, ratio, law), rounds), delta, relation
-    )
-    assert more.lower <= less.upper
+    bounds = bounds_of(Release(sigma, ratio, law), rounds, delta, relation)
+    noisier = Release(sigma * factor, ratio, law)
+    assert bounds_of(noisier, rounds, delta, relation).lower <= bounds.upper
 
 
 def test_laws_mix_in_one_history():
@@ -250,23 +240,23 @@ def test_laws_mix_in_one_history():
         ]
     )
     for relation in Relation:
-        found = PLD.epsilon(history, 1e-6, relation)
-        alone = PLD.epsilon(History.repeated(Release(2.0, 0.1), 20), 1e-6, relation)
-        assert alone.upper < found.lower <= found.upper
+        bounds = PLD.epsilon(history, 1e-6, relation)
+        alone = bounds_of(Release(2.0, 0.1), 20, 1e-6, relation)
+        assert alone.upper < bounds.lower <= bounds.upper
 
 
 @pytest.mark.parametrize("rounds", [1, 20])
 def test_what_adaptive_neighbours_of_fixed_cohorts_reach_is_within_the_bounds(rounds):
     """By dynamic programming on a grid; a single round has no gap."""
-    history = History.repeated(Release(1.3, 0.05, "fixed_size"), rounds)
-    known = PLD.epsilon(history, 1e-4, Relation.REPLACE_ONE)
-    found = fixed_cohorts.reached(1.3, 0.05, rounds, 1e-4, 0.004)
-    assert known.lower * (1 - 1e-3) <= found <= known.upper * (1 + 1e-3)
-    assert (known.upper - found > 0.02 * found) == (rounds > 1)
+    release = Release(1.3, 0.05, "fixed_size")
+    bounds = bounds_of(release, rounds, 1e-4, Relation.REPLACE_ONE)
+    reached = fixed_cohorts.reached(1.3, 0.05, rounds, 1e-4, 0.004)
+    assert bounds.lower * (1 - 1e-3) <= reached <= bounds.upper * (1 + 1e-3)
+    assert (bounds.upper - reached > 0.02 * reached) == (rounds > 1)
 
 
 def test_open_cells_keep_their_order():
-    """Fixed size, replace-one: at least add/remove at half the noise, and not far above."""
+    """Fixed size, replace one: at least add or remove, and not far above."""
     history = History.repeated(Release(1.5, 0.02, SamplingLaw.FIXED_SIZE), 50)
     tight = PLD.epsilon(history, 1e-5, Relation.ADD_REMOVE)
     wide = PLD.epsilon(history, 1e-5, Relation.REPLACE_ONE)
@@ -305,18 +295,16 @@ def test_estimates_are_close_above_bounds(law, relation, noise, ratio, rounds, d
 def test_bounds_on_one_side_of_a_budget_are_close_enough():
     """The same upper bound alone where it keeps the budget, both where it does not."""
     history = History.repeated(Release(1.5, 0.02, SamplingLaw("poisson")), 50)
-    asked = history, 7e-5, Relation("add_remove")
-    both = PldAccountant().epsilon(*asked)
-    met = PldAccountant(decide=both.upper).epsilon(*asked)
-    assert (met.lower, met.upper) == (0.0, both.upper)
-    assert (
-        0 < PldAccountant(decide=both.lower * 0.99).epsilon(*asked).lower <= both.lower
-    )
+    question = (history, 7e-5, Relation("add_remove"))
+    bounds = PldAccountant().epsilon(*question)
+    met = PldAccountant(decide=bounds.upper).epsilon(*question)
+    assert (met.lower, met.upper) == (0.0, bounds.upper)
+    missed = PldAccountant(decide=bounds.lower * 0.99).epsilon(*question)
+    assert 0 < missed.lower <= bounds.lower
 
 
 def test_a_delta_near_one_is_bounded_from_below_too():
     """The window of the losses begins above epsilon."""
-    bounds = compose(
-        History([(Release(2.5, 0.3), 368_429)]), Relation.ADD_REMOVE
-    ).delta(0.05)
+    history = History([(Release(2.5, 0.3), 368_429)])
+    bounds = compose(history, Relation.ADD_REMOVE).delta(0.05)
     assert 0.999 < bounds.lower <= bounds.upper <= 1

@@ -19,8 +19,9 @@ from privplan.accounting.pld.pairs import Rows
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.laws.law import Kind, Pair
 
-AR, RO, ZO = Relation.ADD_REMOVE, Relation.REPLACE_ONE, Relation.ZERO_OUT
-FIXED, FULL = SamplingLaw.FIXED_SIZE, SamplingLaw.FULL
+AR = Relation.ADD_REMOVE
+FIXED = SamplingLaw.FIXED_SIZE
+FULL = SamplingLaw.FULL
 
 
 def rows_of(kind, shift, ratio):
@@ -28,7 +29,8 @@ def rows_of(kind, shift, ratio):
 
 
 def exact_gaussian_delta(mu, epsilon):
-    mu, epsilon = mp.mpf(mu), mp.mpf(epsilon)
+    mu = mp.mpf(mu)
+    epsilon = mp.mpf(epsilon)
     x = mu / 2 - epsilon / mu
     return mp.ncdf(x) - mp.exp(epsilon) * mp.ncdf(x - mu)
 
@@ -46,7 +48,7 @@ def test_gaussian_bounds_hold_in_forty_digits(mu, delta):
 def exact_excess(kind, shift, ratio, low, high, level):
     """``P(cell) - e^level Q(cell)`` in 150 digits."""
     with mp.workdps(150):
-        shift, ratio, level = mp.mpf(shift), mp.mpf(ratio), mp.mpf(level)
+        ratio = mp.mpf(ratio)
 
         def mass(mean):
             return mp.ncdf(mp.mpf(high) - mean) - mp.ncdf(mp.mpf(low) - mean)
@@ -55,7 +57,7 @@ def exact_excess(kind, shift, ratio, low, high, level):
         q = ratio if kind != Kind.REMOVE else 0
         first = (1 - p) * mass(0) + p * mass(shift)
         second = (1 - q) * mass(0) + q * mass(-shift)
-        return first - mp.exp(level) * second
+        return first - mp.exp(mp.mpf(level)) * second
 
 
 @pytest.mark.parametrize("kind", [Kind.REMOVE, Kind.ADD, Kind.SWAP])
@@ -70,8 +72,8 @@ def test_rounding_errors_of_cells_are_within_their_bounds(kind, shift, ratio):
         levels = dominating_pairs.loss(rows, bounds)[:, end : end + 8]
         value, error = inner.excess(levels)
         for cell in range(8):
-            low, high = bounds[0, cell], bounds[0, cell + 1]
-            exact = exact_excess(kind, shift, ratio, low, high, levels[0, cell])
+            ends = bounds[0, cell : cell + 2]
+            exact = exact_excess(kind, shift, ratio, *ends, levels[0, cell])
             assert abs(exact - mp.mpf(value[0, cell])) <= error[0, cell]
 
 
@@ -119,7 +121,8 @@ def test_the_hull_is_a_measure_with_a_lower_profile(seed):
     masses = rng.uniform(0.05, 1.0, 40)
     masses[rng.choice(np.arange(1, 38), 5, replace=False)] *= -0.3
     masses /= masses.sum()
-    index, step = np.cumsum(rng.integers(1, 4, 40)), 0.05
+    index = np.cumsum(rng.integers(1, 4, 40))
+    step = 0.05
     out, slack = convex(masses[None].copy(), step, index)
     losses = step * index
     assert np.all(out >= 0)
@@ -131,11 +134,13 @@ def test_the_hull_is_a_measure_with_a_lower_profile(seed):
 
 
 def test_a_stitched_pair_has_the_profile_of_proposition_30():
-    # gamma H_a(P, Q) with a = 1 + (x - 1) / gamma above x = 1, and its mirror image below:
-    # Zhu, Dong and Wang (2022), Proposition 30, with the 2 C-Gaussian as P and Q.
-    shift, ratio = 1.4, 0.1
-    made = lattice.upper(rows_of(Kind.STITCHED, shift, ratio), 0.002, 1e-14)
-    losses, masses = made.losses[0], made.masses[0]
+    # gamma H_a(P, Q) with a = 1 + (x - 1) / gamma above x = 1, and its mirror image
+    # below, with the 2 C-Gaussian as P and Q (Zhu, Dong and Wang 2022, Proposition 30).
+    shift = 1.4
+    ratio = 0.1
+    stitched = lattice.upper(rows_of(Kind.STITCHED, shift, ratio), 0.002, 1e-14)
+    losses = stitched.losses[0]
+    masses = stitched.masses[0]
 
     def above(x):
         return ratio * float(exact_gaussian_delta(shift, math.log1p((x - 1) / ratio)))
@@ -143,9 +148,9 @@ def test_a_stitched_pair_has_the_profile_of_proposition_30():
     for epsilon in (-0.2, -0.05, 0.0, 0.1, 0.7, 2.0):
         x = math.exp(epsilon)
         expected = above(x) if x >= 1 else 1 - x + x * above(1 / x)
-        found = profile_at(masses, losses, epsilon) + made.infinite[0]
-        assert expected - 1e-12 <= found <= expected * (1 + 1e-4)
-    assert masses.sum() + made.infinite[0] == pytest.approx(1.0, abs=1e-10)
+        delta = profile_at(masses, losses, epsilon) + stitched.infinite[0]
+        assert expected - 1e-12 <= delta <= expected * (1 + 1e-4)
+    assert masses.sum() + stitched.infinite[0] == pytest.approx(1.0, abs=1e-10)
 
 
 def test_convolution_errors_are_within_their_bound():
@@ -162,10 +167,9 @@ def test_convolution_errors_are_within_their_bound():
         place = np.arange(50)
         split = [(place, masses, 4.0), (place, masses, 1.0), (place, masses, 1.0)]
         for rounds in ([(place, masses, 6.0)], split):
-            found, norm = convolved(rounds, 512)
-            error = mp.sqrt(
-                sum((a - mp.mpf(b)) ** 2 for a, b in zip(exact, found, strict=False))
-            )
+            computed, norm = convolved(rounds, 512)
+            pairs = zip(exact, computed, strict=False)
+            error = mp.sqrt(sum((a - mp.mpf(b)) ** 2 for a, b in pairs))
             assert error <= norm < 1e-12
 
 
@@ -207,65 +211,68 @@ def two_round_delta(first, second, epsilon):
     """Two rounds of Poisson add/remove (remove) by a double Riemann sum."""
     grid = np.linspace(-9, 12, 4001)
     normal = np.exp(-(grid**2) / 2) / math.sqrt(2 * math.pi) * (grid[1] - grid[0])
-    made = []
+    masses = []
+    losses = []
     for sigma, ratio in (first, second):
         growth = np.expm1(grid / sigma - 1 / (2 * sigma**2))
-        made.append((normal * (1 + ratio * growth), np.log1p(ratio * growth)))
-    loss = made[0][1][:, None] + made[1][1][None]
+        masses.append(normal * (1 + ratio * growth))
+        losses.append(np.log1p(ratio * growth))
+    loss = np.add.outer(losses[0], losses[1])
     gain = np.maximum(0.0, -np.expm1(np.minimum(epsilon - loss, 0.0)))
-    return float(made[0][0] @ gain @ made[1][0])
+    return float(masses[0] @ gain @ masses[1])
 
 
 def test_two_different_rounds_against_a_double_integral():
-    first, second = (1.1, 0.2), (0.8, 0.05)
+    first = (1.1, 0.2)
+    second = (0.8, 0.05)
     history = History([(Release(*first), 1), (Release(*second), 1)])
     for delta in (1e-2, 1e-4, 1e-6):
-        found = PldAccountant().epsilon(history, delta, AR)
-        assert two_round_delta(first, second, found.upper) <= delta * (1 + 1e-6)
-        assert two_round_delta(first, second, found.lower) >= delta * (1 - 1e-6)
-        assert found.upper - found.lower <= 1e-3 * found.upper
+        bounds = PldAccountant().epsilon(history, delta, AR)
+        assert two_round_delta(first, second, bounds.upper) <= delta * (1 + 1e-6)
+        assert two_round_delta(first, second, bounds.lower) >= delta * (1 - 1e-6)
+        assert bounds.upper - bounds.lower <= 1e-3 * bounds.upper
 
 
 def test_close_releases_cost_what_equal_ones_cost():
     merged = History.repeated(Release(1.5, 0.03), 100)
-    apart = History([(Release(1.5 * (1 + k * 1e-12), 0.03), 1) for k in range(100)])
-    assert len(apart) == 100
+    single = History([(Release(1.5 * (1 + k * 1e-12), 0.03), 1) for k in range(100)])
+    assert len(single) == 100
     for relation in Relation:
-        one, other = (
-            PldAccountant().epsilon(h, 1e-6, relation) for h in (merged, apart)
-        )
-        assert one.lower <= other.upper
-        assert other.lower <= one.upper
-        assert other.upper == pytest.approx(one.upper, rel=3e-4)
+        of_equal = PldAccountant().epsilon(merged, 1e-6, relation)
+        of_close = PldAccountant().epsilon(single, 1e-6, relation)
+        assert of_equal.lower <= of_close.upper
+        assert of_close.lower <= of_equal.upper
+        assert of_close.upper == pytest.approx(of_equal.upper, rel=3e-4)
 
 
 def test_the_profile_of_every_tolerance_agrees():
     for law in (SamplingLaw.POISSON, FIXED):
         history = History.repeated(Release(0.9, 0.004, law), 3000)
         for relation in Relation:
-            found = [
-                PldAccountant(tolerance=t).epsilon(history, 1e-7, relation)
-                for t in (1e-2, 1e-3, 1e-4)
-            ]
-            assert max(one.lower for one in found) <= min(one.upper for one in found)
+            lower = []
+            upper = []
+            for tolerance in (1e-2, 1e-3, 1e-4):
+                accountant = PldAccountant(tolerance=tolerance)
+                bounds = accountant.epsilon(history, 1e-7, relation)
+                lower.append(bounds.lower)
+                upper.append(bounds.upper)
+            assert max(lower) <= min(upper)
 
 
 def test_fixed_size_cohorts_need_twice_the_noise():
-    # Fact 1 of the accounting: under add/remove a fixed-size cohort is Poisson at sigma / 2.
-    fixed = PldAccountant().epsilon(
-        History.repeated(Release(2.0, 0.02, FIXED), 50), 1e-5, AR
-    )
-    assert fixed == PldAccountant().epsilon(
-        History.repeated(Release(1.0, 0.02), 50), 1e-5, AR
-    )
+    # Under add/remove a fixed-size cohort is Poisson at half the noise multiplier.
+    fixed = History.repeated(Release(2.0, 0.02, FIXED), 50)
+    poisson = History.repeated(Release(1.0, 0.02), 50)
+    bounds = PldAccountant().epsilon(poisson, 1e-5, AR)
+    assert PldAccountant().epsilon(fixed, 1e-5, AR) == bounds
 
 
 def test_every_cell_has_pairs_and_exact_ones_where_known():
     for law in SamplingLaw:
         ratio = 1.0 if law == FULL else 0.1
         for relation in Relation:
-            found = noise_families.dominating_pairs(Release(2.0, ratio, law), relation)
-            assert (found.upper != found.lower) == (law == FIXED and relation != AR)
+            pairs = noise_families.dominating_pairs(Release(2.0, ratio, law), relation)
+            assert (pairs.upper != pairs.lower) == (law == FIXED and relation != AR)
 
 
 @pytest.mark.parametrize("sigma", [0.3, 1.0, 30.0, 1e4])
@@ -273,16 +280,14 @@ def test_every_cell_has_pairs_and_exact_ones_where_known():
 def test_extremes_are_tight_or_at_least_sound(sigma, ratio):
     for rounds, delta in ((1, 1e-15), (1000, 1e-9), (1_000_000, 1e-3)):
         history = History.repeated(Release(sigma, ratio), rounds)
-        found = PldAccountant(tolerance=1e-3).epsilon(history, delta, AR)
-        assert 0 <= found.lower <= found.upper < math.inf
-        assert found.upper - found.lower <= 2e-3 * found.upper + 1e-12
+        bounds = PldAccountant(tolerance=1e-3).epsilon(history, delta, AR)
+        assert 0 <= bounds.lower <= bounds.upper < math.inf
+        assert bounds.upper - bounds.lower <= 2e-3 * bounds.upper + 1e-12
 
 
 def test_too_little_noise_is_refused_in_one_line():
     reason = PldAccountant().why_not(History.repeated(Release(0.01, 0.5), 10), AR)
     assert reason is not None
     assert "\n" not in reason
-    assert (
-        PldAccountant().why_not(History.repeated(Release(0.01, 1.0, FULL), 10), AR)
-        is None
-    )
+    everybody = History.repeated(Release(0.01, 1.0, FULL), 10)
+    assert PldAccountant().why_not(everybody, AR) is None
