@@ -88,14 +88,6 @@ class RdpAccountant:
         """Upper bound on epsilon at ``delta``."""
         checked_delta(delta)
         total = np.zeros_like(ORDERS)
-        if len(history) == 1:
-            [(release, count)] = history
-            bound = _sampled_bound(release, checked_relation(relation))
-            if bound is not None and NOISE_FAMILIES.get(release.family).normal:
-                spent = _epsilon_near_the_best(
-                    bound.ratio, bound.noise_multiplier, count, delta
-                )
-                return Interval(0.0, spent)
         for release, count in history:
             total = total + count * rdp_of_release(release, checked_relation(relation))
         return Interval(0.0, epsilon_of_rdp(total, delta))
@@ -115,65 +107,6 @@ def epsilon_of_rdp(rdp: Floats, delta: float, orders: Floats = ORDERS) -> float:
     price_of_delta = (math.log(delta) + np.log(orders)) / (orders - 1)
     loss = rdp + conversion - price_of_delta
     return max(0.0, float(np.min(loss)))
-
-
-_CONVERSION_GAIN = np.log1p(-1 / ORDERS)
-# Where the three kinds of orders are among ``ORDERS``.
-_FRACTIONS = len(FRACTIONAL)
-_INTEGERS = slice(_FRACTIONS, _FRACTIONS + len(INTEGER))
-
-
-def _sampled_bound(release: Release, relation: Relation) -> RenyiBound | None:
-    """The bound of a release by the moments of the sampled Gaussian; None otherwise."""
-    q = release.sampling_ratio
-    sigma = release.noise_multiplier
-    if not (_LEAST_RATIO <= q < 1 and _LEAST_NOISE <= sigma <= _MOST_NOISE):
-        return None
-    bounds = release.sampling.law.renyi(relation, sigma, q)
-    if bounds is None or len(bounds) != 1 or bounds[0].moments is not Moments.SAMPLED:
-        return None
-    sampled = bounds[0].ratio < 1 and bounds[0].noise_multiplier >= _LEAST_NOISE
-    return bounds[0] if sampled else None
-
-
-def _epsilon_near_the_best(q: float, sigma: float, count: int, delta: float) -> float:
-    """``epsilon_of_rdp`` of equal sampled releases, by fewer fractional orders.
-
-    (alpha - 1) epsilon(alpha) is convex in alpha, since the log moment is, and so is
-    (alpha - 1) log(alpha - 1) - alpha log alpha. So epsilon(alpha) is quasi-convex, and
-    its minimum lies between the neighbours of the best whole order. Any order gives a
-    bound.
-    """
-    moments = np.full_like(ORDERS, math.inf)
-    moments[_INTEGERS] = _moments_by_binomials(q, sigma)
-    large = int(np.count_nonzero(sigma * _REACH + 64 >= LARGE))
-    if large:
-        start = _INTEGERS.stop
-        moments[start : start + large] = _kept_moments(q, sigma, start, start + large)
-    if not np.any(moments[_FRACTIONS:]):
-        return 0.0
-    whole_losses = _losses(moments, count, delta)[_FRACTIONS:]
-    best = ORDERS[_FRACTIONS:][int(np.argmin(whole_losses))]
-    near = np.flatnonzero((best - 1 < FRACTIONAL) & (best + 1 > FRACTIONAL))
-    if near.size:
-        first = int(near[0])
-        stop = int(near[-1]) + 1
-        moments[first:stop] = _kept_moments(q, sigma, first, stop)
-    return max(0.0, float(np.min(_losses(moments, count, delta))))
-
-
-def _losses(moments: Floats, count: int, delta: float) -> Floats:
-    """Epsilon at each order from the log moments of one release, shape (orders,)."""
-    rdp = count * (moments / (ORDERS - 1))
-    price_of_delta = (math.log(delta) + np.log(ORDERS)) / (ORDERS - 1)
-    return np.asarray(rdp + _CONVERSION_GAIN - price_of_delta)
-
-
-@lru_cache(maxsize=8192)
-def _kept_moments(q: float, sigma: float, first: int, stop: int) -> Floats:
-    """Moments at the orders from ``first`` on, all fractional or all large."""
-    reach = FRACTIONAL[-1] if first < _FRACTIONS else None
-    return _moments_by_quadrature(ORDERS[first:stop], q, sigma, reach=reach)
 
 
 def rdp_of_release(release: Release, relation: Relation) -> Floats:
@@ -285,7 +218,6 @@ def _moments_by_quadrature(
     q: float,
     sigma: float,
     other: float = 0.0,
-    reach: float | None = None,
 ) -> Floats:
     """``log A`` where A is the moment of P/Q under Q at any order, shape (orders,).
 
@@ -298,14 +230,13 @@ def _moments_by_quadrature(
         q: sampling ratio.
         sigma: noise multiplier.
         other: 0 for add/remove, -1 for replace-one.
-        reach: the order that decides how far the points reach; the largest when None.
     """
     step = sigma * min(max(sigma / 2, 0.05), 0.25)
 
     # The integrand peaks below alpha, or, where Q is its shifted part, below
     # 2 alpha - 1.
     low = other - _DEVIATIONS * sigma
-    high = (1 - other) * float(reach or orders.max()) + _DEVIATIONS * sigma
+    high = (1 - other) * float(orders.max()) + _DEVIATIONS * sigma
     count = math.ceil((high - low) / step) + 1
     points: Floats = low + step * np.arange(count, dtype=np.float64)
 
