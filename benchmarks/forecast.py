@@ -29,8 +29,9 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from privplan.files import write_text
-from privplan.forecast.features import ProxyRun, even_coverage
+from privplan.forecast.coverage import even_coverage
 from privplan.forecast.model import Forecaster, with_forecast
+from privplan.forecast.proxy_table import ProxyRun
 from privplan.plan import Plan
 from privplan.planning.inverse import solve_for
 from privplan.processes import in_jobs

@@ -199,7 +199,7 @@ def forecast(
     >>> 0 <= found.lower <= found.accuracy <= found.upper <= 1
     True
     """
-    from privplan.forecast.features import read_coverage
+    from privplan.forecast.coverage import read_coverage
     from privplan.forecast.model import forecaster_with, with_forecast
     from privplan.plan import Plan
 

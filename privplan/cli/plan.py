@@ -184,7 +184,7 @@ def solve_command(
         picture_name(plot)
     model: Any = None
     if forecast is not None:
-        from privplan.forecast.features import read_coverage
+        from privplan.forecast.coverage import read_coverage
         from privplan.forecast.model import forecaster_with, with_forecast
 
         model = forecaster_with(forecast, known_accuracy, coverage)

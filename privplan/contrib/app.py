@@ -124,7 +124,7 @@ class Desk:
             data = Spec.load(spec).plain() if data.get("groups_from") else data
         if proxy is None:
             return cls(data)
-        from privplan.forecast.features import even_coverage
+        from privplan.forecast.coverage import even_coverage
         from privplan.forecast.model import forecaster_with, with_forecast
 
         model = forecaster_with(proxy, None, None)

@@ -238,7 +238,7 @@ def _show_recipes(setting: Setting, result: SearchResult) -> None:
 )
 @click.option(
     "--runs",
-    type=click.IntRange(min=12),  # ``privplan.forecast.features.LEAST_RUNS``
+    type=click.IntRange(min=12),  # ``privplan.forecast.proxy_table.LEAST_RUNS``
     default=36,
     show_default=True,
     help="Plans around the spec's to train: budgets, rounds and recipe vary.",

@@ -14,13 +14,9 @@ from typing import Any
 import numpy as np
 
 from privplan.errors import PrivplanError
-from privplan.forecast.features import (
-    Coverage,
-    ProxyRun,
-    ProxyTable,
-    client_shares,
-    plan_features,
-)
+from privplan.forecast.coverage import Coverage, client_shares
+from privplan.forecast.features import plan_features
+from privplan.forecast.proxy_table import ProxyRun, ProxyTable
 from privplan.processes import in_jobs
 from privplan.spec.spec import Spec
 from privplan.sweeps import Journal, Progress, finish, key_of, resumable

@@ -2,8 +2,10 @@
 
 import numpy as np
 
-from privplan.forecast.features import Coverage, PlanFeatures, ProxyRun, ProxyTable
-from privplan.forecast.model import PARAMETERS, Curve, Point, from_log_odds, log_odds
+from privplan.forecast.coverage import Coverage
+from privplan.forecast.curve import PARAMETERS, Curve, Point, from_log_odds, log_odds
+from privplan.forecast.features import PlanFeatures
+from privplan.forecast.proxy_table import ProxyRun, ProxyTable
 
 _OWN = {
     "sigma": 1.0,

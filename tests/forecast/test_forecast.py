@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 
 from privplan.forecast import features
-from privplan.forecast.model import Anchor, Forecaster, Point, with_forecast
+from privplan.forecast.coverage import Coverage, even_coverage
+from privplan.forecast.curve import Point
+from privplan.forecast.model import Anchor, Forecaster, with_forecast
+from privplan.forecast.proxy_table import ProxyTable
 from privplan.forecast.target import reached_line
 from privplan.plan import Plan
 from privplan.planning.inverse import solve_for
@@ -79,8 +82,8 @@ def test_intervals_are_wider_far_from_the_proxy_runs(model):
 
 def test_another_number_of_groups_is_known_where_all_hold_all_classes_alike(model):
     run = runs(1, seed=10)[0]
-    even = features.Coverage(shares=((0.25,) * 4,) * 3, clients=(0.2, 0.3, 0.5))
-    apart = features.Coverage(
+    even = Coverage(shares=((0.25,) * 4,) * 3, clients=(0.2, 0.3, 0.5))
+    apart = Coverage(
         shares=((1.0, 0, 0, 0), (0, 0.5, 0.5, 0), (0, 0, 0, 1.0)), clients=even.clients
     )
     plan = run.plan.model_copy(update={"weights": (0.3, 0.3, 0.4)})
@@ -118,15 +121,11 @@ def test_an_anchor_moves_forecasts_to_other_data():
 
 
 def test_skew_and_holders_of_exclusive_classes():
-    held = features.Coverage(
-        shares=((1.0, 0.0, 0.0), (0.0, 0.5, 0.5)), clients=(0.5, 0.5)
-    )
+    held = Coverage(shares=((1.0, 0.0, 0.0), (0.0, 0.5, 0.5)), clients=(0.5, 0.5))
     overall, same = 0.5**2 + 2 * 0.25**2, 0.5 * 1 + 0.5 * 0.5
     assert held.total_skew == pytest.approx((same - overall) / (1 - overall))
     assert held.holders((0.2, 0.8)) == pytest.approx([5.0, 1.25, 1.25])
-    even = features.Coverage(
-        shares=((0.5, 0.5), (0.5, 0.5)), clients=(0.3, 0.7), skew=0.25
-    )
+    even = Coverage(shares=((0.5, 0.5), (0.5, 0.5)), clients=(0.3, 0.7), skew=0.25)
     assert even.total_skew == pytest.approx(0.25)
     assert even.holders((0.1, 0.9)) == pytest.approx([1.0, 1.0])
 
@@ -136,21 +135,19 @@ def test_coverages_that_no_run_has_are_a_category_of_their_own():
     for number, run in enumerate(runs(60, seed=13)):
         if number % 2:  # one of two coverages of its own, with larger errors
             first = source.dirichlet([0.5] * 4)
-            held = features.Coverage(
-                shares=(tuple(first), (0.25,) * 4), clients=(0.5, 0.5)
-            )
+            held = Coverage(shares=(tuple(first), (0.25,) * 4), clients=(0.5, 0.5))
             odd = float(
                 np.clip(run.accuracy + source.choice([-0.25, 0.25]), 0.01, 0.99)
             )
             run = run.model_copy(update={"coverage": held, "accuracy": odd})
         else:
-            even = features.Coverage(shares=((0.25,) * 4,) * 2, clients=(0.5, 0.5))
+            even = Coverage(shares=((0.25,) * 4,) * 2, clients=(0.5, 0.5))
             run = run.model_copy(update={"coverage": even})
         found.append(run)
     fitted = Forecaster(
-        features.ProxyTable(dataset="made", model="none", classes=4, runs=tuple(found))
+        ProxyTable(dataset="made", model="none", classes=4, runs=tuple(found))
     )
-    new = features.Coverage(
+    new = Coverage(
         shares=((0.9, 0.1, 0.0, 0.0), (0.0, 0.0, 0.5, 0.5)), clients=(0.5, 0.5)
     )
     known = fitted.forecast(found[0].plan, found[0].coverage, ["a", "b"])
@@ -210,7 +207,7 @@ def test_a_plan_keeps_its_forecast_and_without_one_its_digest(folder):
 def test_the_least_budget_or_cohort_reaches_the_target(unknown, changes):
     data = load_yaml(TEXT, "spec") | changes
     spec, model = Spec.parse(data), Forecaster(table(16))
-    coverage = features.even_coverage(spec, 4)
+    coverage = even_coverage(spec, 4)
     own = model.accuracy(
         features.plan_features(solve(spec, second_opinion=False)), coverage
     )

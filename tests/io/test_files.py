@@ -10,7 +10,7 @@ import pytest
 from privplan import file_kinds as kinds
 from privplan.errors import InputError
 from privplan.files import write_bytes
-from privplan.forecast.features import ProxyTable
+from privplan.forecast.proxy_table import ProxyTable
 from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.record import RunRecord

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from privplan.forecast.features import ProxyTable
 from privplan.forecast.model import Forecaster
+from privplan.forecast.proxy_table import ProxyTable
 from privplan.planning.recipe import relative_noise
 from privplan.planning.solver import solve
 from privplan.spec.presets import preset
