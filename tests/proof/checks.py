@@ -163,6 +163,53 @@ def pairs_that_turn_round_are_alike(program):
         assert abs(profile(-arb("0.3")) - turned) < arb(2) ** -100
 
 
+def caps_are_mixtures_of_two_distances(program):
+    # One of 7 draws hits the cap, where a client moves the sum by 2 C.
+    rounds = program.Rounds(1.5, 0.2, "capped_poisson:7", 1)
+    pair = program.pair_of(rounds, "add_remove", 0)
+    near = program.sampled(arb(2) / 3, arb(0.2))
+    far = program.sampled(arb(4) / 3, arb(0.2))
+    for profile, usual, rare in zip(pair, near, far, strict=True):
+        for epsilon in (arb("-0.4"), arb("0.3"), arb("1.1")):
+            exact = (6 * usual(epsilon) + rare(epsilon)) / 7
+            assert abs(profile(epsilon) - exact) < arb(2) ** -200
+
+
+def counts_are_sums_over_outcomes(program):
+    fall = (-arb("0.7")).exp()
+    for moved in (1, 3):
+        profile = program.discrete_laplace(arb("0.7"), moved)
+        for epsilon in (arb("-1.3"), arb("0.1"), arb("0.8"), arb("2.5")):
+            exact = arb(0)
+            for k in range(-300, 300):
+                excess = fall ** abs(k) - epsilon.exp() * fall ** abs(k + moved)
+                exact += excess.max(arb(0)) * (1 - fall) / (1 + fall)
+            assert abs(profile(epsilon) - exact) < arb(2) ** -150
+
+
+def laplace_is_its_closed_form(program):
+    profile = program.laplace(arb("0.8"))
+    # Total variation 1 - e^(-bound / 2); nothing beyond the bound; turned round alike.
+    assert abs(profile(arb(0)) - 1 + (-arb("0.4")).exp()) < arb(2) ** -200
+    assert profile(arb("0.8001")) == 0
+    assert profile(arb("0.7999")) > 0
+    for epsilon in (arb("0.3"), arb("1.1")):
+        turned = 1 - (-epsilon).exp() + profile(epsilon) * (-epsilon).exp()
+        assert abs(profile(-epsilon) - turned) < arb(2) ** -200
+
+
+def everybody_moves_a_sum_by_what_a_person_has(program):
+    def shift(sampling, relation):
+        return program.pair_of(program.Rounds(4.0, 1.0, sampling, 1), relation, 0)
+
+    assert shift("full", "add_remove") == arb(1) / 4
+    assert shift("full", "replace_one") == arb(1) / 2
+    assert shift("min_separation:5", "zero_out") == arb(1) / 4
+    three = "poisson (up to 3 clients of one person)"
+    assert shift(three, "add_remove") == arb(3) / 4
+    assert shift("random_allocation:8", "replace_one") == arb(1) / 2
+
+
 CHECKS = [
     balls_are_rounded_up,
     products_are_rounded_up,
@@ -176,6 +223,10 @@ CHECKS = [
     puts_of_one_round_are_black_scholes,
     both_directions_are_proven,
     pairs_that_turn_round_are_alike,
+    caps_are_mixtures_of_two_distances,
+    counts_are_sums_over_outcomes,
+    laplace_is_its_closed_form,
+    everybody_moves_a_sum_by_what_a_person_has,
     doubt_is_no_proof,  # last, since it replaces a function of the module
 ]
 

@@ -589,23 +589,30 @@ def _side(sigma: float, rounds: int, sign: int) -> _Options:
     return _Options(strikes, above, mass, moment)
 
 
-class _Ratios(NamedTuple):
+class Ratios(NamedTuple):
     """Ratios R and their masses under Q."""
 
     ratios: Array
     masses: Array
 
 
-def _above(calls: _Options, puts: _Options) -> _Ratios:
-    """The profile through the options from above.
+class PricedStrikes(NamedTuple):
+    """Options at strikes from 1 outwards, from above."""
+
+    strikes: Array
+    prices: Array
+
+
+def ratios_above(calls: PricedStrikes, puts: PricedStrikes) -> Ratios:
+    """The ratio of densities whose options are those, or more between strikes.
 
     The slope of puts at strike 0 is the mass at R = 0; the rest of P's mass is at
-    R = infinity.
+    R = infinity. At strike 1 put and call cost the same, since E[R] = 1.
     """
     x = np.append(0.0, puts.strikes[::-1])
-    y = np.append(0.0, puts.above[::-1])
+    y = np.append(0.0, puts.prices[::-1])
     z = calls.strikes
-    prices = calls.above.copy()
+    prices = calls.prices.copy()
     y[-1] = max(y[-1], prices[0])
     prices[0] = y[-1]
 
@@ -618,7 +625,7 @@ def _above(calls: _Options, puts: _Options) -> _Ratios:
         is_bad = masses < 0
         if not is_bad.any():
             ratios = np.concatenate([x[1:-1], z])
-            return _Ratios(ratios, np.append(masses, above[-1]))
+            return Ratios(ratios, np.append(masses, above[-1]))
         middle = len(x) - 2
         is_bad[middle - 1 : middle + 2] |= is_bad[middle]
         left = np.concatenate([[True], ~is_bad[:middle], [True]])
@@ -636,7 +643,7 @@ def _tests(options: _Options) -> Array:
     return np.asarray(tests[is_usable])
 
 
-def _below(calls: _Options, puts: _Options) -> _Ratios:
+def _below(calls: _Options, puts: _Options) -> Ratios:
     """The profile that the tests reach: R is a slope between two of them."""
     low = np.pad(_tests(puts)[::-1], ((1, 0), (0, 0)))
     high = np.pad(_tests(calls), ((0, 1), (0, 0)))
@@ -649,7 +656,7 @@ def _below(calls: _Options, puts: _Options) -> _Ratios:
         is_good = moments[:-1] * masses[1:] < moments[1:] * masses[:-1]
         is_good &= np.minimum(masses[:-1], masses[1:]) > 0
         if is_good.all():
-            return _Ratios(moments / masses, masses)
+            return Ratios(moments / masses, masses)
         is_good[1:] |= ~is_good[:-1]
         last_low = len(low) - 1
         low = low[np.append(True, is_good[:last_low])]
@@ -657,7 +664,7 @@ def _below(calls: _Options, puts: _Options) -> _Ratios:
 
 
 def _both_directions(
-    profile: _Ratios, *, rest_below: bool
+    profile: Ratios, *, rest_below: bool
 ) -> tuple[DiscretePair, DiscretePair]:
     """The pairs of a client that is removed, and of one that is added."""
     is_usable = (profile.masses > 0) & (profile.ratios > 0)
@@ -686,7 +693,11 @@ def allocation_pairs(sigma: float, rounds: int) -> DominatingPairs:
     """
     calls = _side(sigma, rounds, 1)
     puts = _side(sigma, rounds, -1)
+    above = ratios_above(
+        PricedStrikes(calls.strikes, calls.above),
+        PricedStrikes(puts.strikes, puts.above),
+    )
     return DominatingPairs(
-        _both_directions(_above(calls, puts), rest_below=False),
+        _both_directions(above, rest_below=False),
         _both_directions(_below(calls, puts), rest_below=True),
     )

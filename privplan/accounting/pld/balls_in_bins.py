@@ -15,11 +15,11 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtr
 
 from privplan.accounting.families import stated
+from privplan.accounting.pld.allocation import PricedStrikes, ratios_above
 from privplan.accounting.pld.option_chain import Strikes, option_prices
-from privplan.accounting.pld.pairs import UNIT, Array
+from privplan.accounting.pld.pairs import UNIT, Array, normal_cells
 from privplan.laws.law import DiscretePair, DominatingPairs
 from privplan.laws.rank_one import RankOneFactors
 
@@ -42,8 +42,11 @@ _STRIKES = 400
 _FACTOR = 3.0
 _LARGEST_PART = 1 / 60
 _PART_OF_SMALL_STRIKES = 1 / 1500
-# The last call may cost so much: what is left is an infinite loss.
-_NEGLIGIBLE = 1e-12
+# The last call may cost so much for each round: what is left is an infinite loss. The
+# outcomes that the grid of W does not reach cost nearly as much at any strike.
+_NEGLIGIBLE = 1e-13
+# Tables of calls that are computed at once; one has hardly any use for more.
+_BATCH = 4
 # Deviations of a mean of terms that tables reach: on the side where the price is linear
 # and on the side where it vanishes.
 _LINEAR_REACH = 6.5
@@ -55,13 +58,6 @@ _NEAR = (0.8, 1.2)
 # Cells of outcomes from below, and how far they reach in deviations.
 _CELL = 0.02
 _OUTCOMES = 9.0
-
-
-class _Dots(NamedTuple):
-    """Upper bounds on prices at ascending strikes."""
-
-    strikes: Array
-    prices: Array
 
 
 class _Spread(NamedTuple):
@@ -145,8 +141,8 @@ def _step_from(strike: float, step: float) -> float:
     return float(max(step, strike * part))
 
 
-def _dots(factors: RankOneFactors, sigma: float) -> tuple[_Dots, _Dots]:
-    """Puts up to strike 1, and calls from there on."""
+def _dots(factors: RankOneFactors, sigma: float) -> tuple[PricedStrikes, PricedStrikes]:
+    """Calls and puts from strike 1 outwards."""
     rounds = factors.rounds
     spread = _spread(factors, sigma)
     spacing = _spacing(rounds)
@@ -154,82 +150,47 @@ def _dots(factors: RankOneFactors, sigma: float) -> tuple[_Dots, _Dots]:
     largest = float(spread.first[-1])
     lowest = math.exp(-_VANISHING_REACH * largest - largest**2 / 2)
     strikes = _tables(spread, step, (max(lowest, step), 1.0))
-    prices = option_prices(factors, sigma, strikes, call=False, spacing=spacing)
-    puts = _Dots(strikes.values(rounds - 1), prices)
+    [prices] = option_prices(factors, sigma, [strikes], call=False, spacing=spacing)
+    puts = PricedStrikes(strikes.values(rounds - 1)[::-1], prices[::-1])
+    calls = _calls(factors, sigma, spread, step, spacing)
 
-    return puts, _calls(factors, sigma, spread, step, spacing)
+    # Both bound the same price at strike 1.
+    price_at_1 = min(puts.prices[0], calls.prices[0])
+    puts.prices[0] = price_at_1
+    calls.prices[0] = price_at_1
+    falling = np.minimum.accumulate(calls.prices)
+    return PricedStrikes(calls.strikes, falling), puts
 
 
 def _calls(
     factors: RankOneFactors, sigma: float, spread: _Spread, step: float, spacing: float
-) -> _Dots:
+) -> PricedStrikes:
     """Calls from strike 1 to where they cost next to nothing, table by table."""
     # Beyond, even a client whose round is known costs less than is negligible.
     limit = math.exp(min(0.5 / sigma**2 + 9 / sigma, 600.0))
     first = 1.0
     last = 1 + _STRIKES * step
-    tables: list[_Dots] = []
-    while not tables or (tables[-1].prices[-1] > _NEGLIGIBLE and first < limit):
-        strikes = _tables(spread, step, (first, last))
-        prices = option_prices(factors, sigma, strikes, call=True, spacing=spacing)
-        tables.append(_Dots(strikes.values(factors.rounds - 1), prices))
-        first = last
-        last *= _FACTOR
-        step = _step_from(first, step)
-    all_strikes = np.concatenate([table.strikes for table in tables])
-    all_prices = np.concatenate([table.prices for table in tables])
+    negligible = _NEGLIGIBLE * factors.rounds
+    strikes: list[Array] = []
+    prices: list[Array] = []
+    while not prices or (prices[-1][-1] > negligible and first < limit):
+        batch = []
+        for _ in range(_BATCH):
+            batch.append(_tables(spread, step, (first, last)))
+            first = last
+            last *= _FACTOR
+            step = _step_from(first, step)
+        strikes += [table.values(factors.rounds - 1) for table in batch]
+        prices += option_prices(factors, sigma, batch, call=True, spacing=spacing)
+    all_strikes = np.concatenate(strikes)
+    all_prices = np.concatenate(prices)
     distinct, places = np.unique(all_strikes, return_index=True)
-    return _Dots(distinct, all_prices[places])
-
-
-def _hull(dots: _Dots) -> _Dots:
-    """Corners of the largest convex curve below the dots.
-
-    It is above any convex curve that is below all of them.
-    """
-    corners: list[tuple[float, float]] = []
-    for x, y in zip(dots.strikes.tolist(), dots.prices.tolist(), strict=True):
-        while len(corners) > 1:
-            (x_before, y_before), (x_last, y_last) = corners[-2:]
-            rise = (y_last - y_before) * (x - x_last)
-            if rise < (y - y_last) * (x_last - x_before):
-                break
-            corners.pop()
-        corners.append((x, y))
-    strikes, prices = np.array(corners).T
-    return _Dots(strikes, prices)
-
-
-def _ratios(puts: _Dots, calls: _Dots) -> tuple[Array, Array]:
-    """Ratios of the densities and their masses under Q, of the curve through the dots.
-
-    The slope of puts at strike 0 is the mass at a ratio of 0, the last call the mass of
-    P at infinity.
-    """
-    # Put and call cost the same at strike 1, since E[S] = 1.
-    at_1 = min(float(puts.prices[-1]), float(calls.prices[0]))
-    puts = _Dots(np.append(0.0, puts.strikes), np.append(0.0, puts.prices))
-    puts.prices[-1] = at_1
-    calls.prices[0] = at_1
-    puts = _hull(puts)
-    calls = _hull(_Dots(calls.strikes, np.minimum.accumulate(calls.prices)))
-    while True:
-        rises = np.diff(puts.prices) / np.diff(puts.strikes)
-        falls = -np.diff(calls.prices) / np.diff(calls.strikes)
-        middle = 1 - rises[-1] - falls[0]
-        if middle >= 0:
-            break
-        # Without the dots next to strike 1 the curve is larger, and its slopes smaller.
-        puts = _Dots(np.delete(puts.strikes, -2), np.delete(puts.prices, -2))
-        calls = _Dots(np.delete(calls.strikes, 1), np.delete(calls.prices, 1))
-    masses = np.concatenate([np.diff(rises), [middle], -np.diff(falls), falls[-1:]])
-    ratios = np.concatenate([puts.strikes[1:-1], calls.strikes])
-    return ratios, np.maximum(masses, 0.0)
+    return PricedStrikes(distinct, all_prices[places])
 
 
 def _upper(factors: RankOneFactors, sigma: float) -> list[DiscretePair]:
     """The dominating pairs of a client that is removed, and of one that is added."""
-    ratios, masses = _ratios(*_dots(factors, sigma))
+    ratios, masses = ratios_above(*_dots(factors, sigma))
     positive = masses > 0
     losses = np.log(ratios[positive])
     # Losses up by their rounding; mass that is taken from them has an infinite loss.
@@ -256,21 +217,14 @@ def _lower(factors: RankOneFactors, sigma: float) -> list[DiscretePair]:
     cells = math.ceil((2 * _OUTCOMES + largest) / _CELL)
     ends = np.linspace(-_OUTCOMES, _OUTCOMES + largest, cells + 1)
     ends = np.concatenate([[-math.inf], ends, [math.inf]])
-    absent = _normal_cells(ends)
-    present = np.mean([_normal_cells(ends - shift) for shift in shifts], axis=0)
+    absent = normal_cells(ends[None])[0][0]
+    present = normal_cells(ends - shifts[:, None])[0].mean(axis=0)
     positive = (absent > 0) & (present > 0)
     losses = np.log(present[positive] / absent[positive])
     return [
         stated(losses, present[positive], -1, _MARGIN),
         stated(-losses, absent[positive], -1, _MARGIN),
     ]
-
-
-def _normal_cells(ends: Array) -> Array:
-    """Mass of N(0, 1) between ends, of the tail that is small."""
-    below = ndtr(ends[1:]) - ndtr(ends[:-1])
-    above = ndtr(-ends[:-1]) - ndtr(-ends[1:])
-    return np.asarray(np.where(ends[:-1] > 0, above, below))
 
 
 def estimated_epsilon(
@@ -291,7 +245,7 @@ def estimated_epsilon(
     last = math.exp(_NEAR[1] * near) + 8 * step
     strikes = _tables(spread, step, (first, last))
     spacing = _spacing(factors.rounds)
-    prices = option_prices(factors, sigma, strikes, call=True, spacing=spacing)
+    [prices] = option_prices(factors, sigma, [strikes], call=True, spacing=spacing)
     logs = np.log(np.maximum(prices, 1e-300))
     epsilons = np.log(strikes.values(factors.rounds - 1))
     # The two strikes between which the price is delta, or the outermost ones.

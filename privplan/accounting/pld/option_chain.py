@@ -17,7 +17,7 @@ too small for the grid are raised, which only adds to the bound.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -120,12 +120,10 @@ class _Table(NamedTuple):
     """Prices on the terms of rounds 0 to t, from above.
 
     Attributes:
-        w: values of W_t.
-        mean: of the sum of the terms, by w.
-        prices: by w and strike.
+        mean: of the sum of the terms, by value of W_t.
+        prices: by value of W_t and strike.
     """
 
-    w: Array
     mean: Array
     prices: Array
 
@@ -133,32 +131,37 @@ class _Table(NamedTuple):
 def option_prices(
     factors: RankOneFactors,
     sigma: float,
-    strikes: Strikes,
+    sets_of_strikes: Sequence[Strikes],
     *,
     call: bool,
     spacing: float,
-) -> Array:
+) -> list[Array]:
     """Upper bounds on E[(S - x)+], or on E[(x - S)+], at the strikes of all rounds.
 
     Args:
         factors: of C, all positive, with columns of norm 1 at most.
         sigma: the noise multiplier.
-        strikes: x in the last round, and what is tabled before; any choice is valid.
+        sets_of_strikes: each x in the last round, and what is tabled before; any choice
+            is valid. What does not depend on strikes is computed once for all of them.
         call: whether (S - x)+ is meant.
         spacing: of the grid of W, in its deviations, below 0.4.
 
     Returns:
-        Prices, shape (``strikes.width(T - 1)``,).
+        Prices of each set, shape (``strikes.width(T - 1)``,).
     """
     chain = _chain(factors, sigma, spacing)
-    table = _first_table(chain, strikes, call, _grid(chain, 0, call, spacing))
+    w = _grid(chain, 0, call, spacing)
+    tables = [_first_table(chain, strikes, call, w) for strikes in sets_of_strikes]
     units = 4 * _UNITS_OF_ROUND
     for t in range(1, chain.rounds):
-        w = _grid(chain, t, call, spacing)
-        units += _UNITS_OF_ROUND + 2 * len(table.w) + t
-        table = _next_table(chain, strikes, call, t, w, table)
+        units += _UNITS_OF_ROUND + 2 * len(w) + t
+        nodes = _nodes(chain, t, call, _grid(chain, t, call, spacing), w)
+        w = nodes.w
+        for index, strikes in enumerate(sets_of_strikes):
+            tables[index] = _next_table(chain, strikes, call, t, nodes, tables[index])
     # The product of 1 + u over so many units, each half of UNIT.
-    return np.asarray(table.prices[0] * math.exp(units * UNIT))
+    rounding = math.exp(units * UNIT)
+    return [table.prices[0] * rounding for table in tables]
 
 
 def _grid(chain: _Chain, t: int, call: bool, spacing: float) -> Array:
@@ -193,20 +196,22 @@ def _first_table(chain: _Chain, strikes: Strikes, call: bool, w: Array) -> _Tabl
     prices = np.maximum(first - second, 0.0) + doubt
     if not call:
         prices = np.where(x > 0, prices, 0.0)
-    return _Table(w, mean, prices)
+    return _Table(mean, prices)
 
 
 class _Nodes(NamedTuple):
     """Values of W that a step reaches from each value, and what interpolation weighs.
 
     Attributes:
-        start: index of the first one of each, shape (w,).
+        w: the values of W_t.
+        start: index of the first node of each, shape (w,).
         z: outcomes of the step, shape (w, nodes).
         weights: expectations of the hat functions in exp(g z), shape (w, nodes).
         low: outcomes below have no weight, shape (w, 1).
         high: outcomes above have none.
     """
 
+    w: Array
     start: Array
     z: Array
     weights: Array
@@ -249,21 +254,20 @@ def _nodes(chain: _Chain, t: int, call: bool, w: Array, later: Array) -> _Nodes:
     weights[:, 1:] += masses[..., 1]
     low = np.where(is_near, z, math.inf).min(axis=1, keepdims=True)
     high = np.where(is_near, z, -math.inf).max(axis=1, keepdims=True)
-    return _Nodes(start, z, weights, low, high)
+    return _Nodes(w, start, z, weights, low, high)
 
 
 def _next_table(
-    chain: _Chain, strikes: Strikes, call: bool, t: int, w: Array, table: _Table
+    chain: _Chain, strikes: Strikes, call: bool, t: int, nodes: _Nodes, table: _Table
 ) -> _Table:
     """Prices on the terms of rounds 0 to t from those on the rounds before."""
-    nodes = _nodes(chain, t, call, w, table.w)
-    shifts = _shifts(chain, strikes, call, t, w, nodes)
-    prices = np.empty((len(w), strikes.width(t)))
+    shifts = _shifts(chain, strikes, call, t, nodes)
+    prices = np.empty((len(nodes.w), strikes.width(t)))
     for rows, expected in _expected(strikes, call, t, table, nodes, shifts):
         prices[rows] = expected
 
     # What no node reaches: a call is at most the mean there, a put at most its strike.
-    means = chain.term(t, w, chain.deviations[t])
+    means = chain.term(t, nodes.w, chain.deviations[t])
     if call:
         prices += (nodes.weights * shifts.beyond).sum(axis=1)[:, None]
         moved = np.append(chain.a[t] * chain.b[:t], chain.d[t])
@@ -272,7 +276,7 @@ def _next_table(
     else:
         outside = ndtr(nodes.low) + ndtr(-nodes.high)
         prices += outside * np.maximum(strikes.values(t), 0.0)
-    return _Table(w, means.sum(axis=1), prices)
+    return _Table(means.sum(axis=1), prices)
 
 
 class _Shifts(NamedTuple):
@@ -290,10 +294,10 @@ class _Shifts(NamedTuple):
 
 
 def _shifts(
-    chain: _Chain, strikes: Strikes, call: bool, t: int, w: Array, nodes: _Nodes
+    chain: _Chain, strikes: Strikes, call: bool, t: int, nodes: _Nodes
 ) -> _Shifts:
     """The term of round t over the step of the strikes, rounded to the larger price."""
-    shared = chain.b[t] * w[:, None]
+    shared = chain.b[t] * nodes.w[:, None]
     variance = chain.d[t] ** 2 + (chain.b[t] * chain.deviations[t]) ** 2
     diagonal = chain.d[t] * nodes.z
     largest = float(np.abs(diagonal).max() + np.abs(shared).max() + variance)
