@@ -91,8 +91,8 @@ class PublishedVerdict(Value):
         initial: where the model began: ``seed``, drawn again from it; ``plan``,
             parameters whose digest the plan names; ``module``, an own module with
             values of its own, of which nothing is known; None without a model.
-        tuned: whether hyperparameters were chosen by scores on members' records, which
-            no epsilon counts.
+        tuned: whether hyperparameters were chosen by scores on members' records, as the
+            run says; no epsilon counts that.
     """
 
     schema_version: Literal[1] = 1
@@ -131,7 +131,8 @@ class PublishedVerdict(Value):
         plan = f"plan {self.plan[:12]}"
         if not self.approved:
             plan += " (not compared with an approved one)"
-        return f"kept, {checked}: {self.algorithm} under {plan}; {spent}"
+        tuned = "; tuned on members' records, as the run says" if self.tuned else ""
+        return f"kept, {checked}: {self.algorithm} under {plan}; {spent}{tuned}"
 
 
 class PublishedCertificate(Value):

@@ -6,7 +6,9 @@ import fcntl
 import glob
 import json
 import os
+import re
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,6 +19,10 @@ from privplan.limits import MOST_LINE, regular
 
 # Name of the file in a folder that is locked while a process uses the folder.
 LOCK = ".lock"
+TEMPORARY = re.compile(r"\.(?P<name>.+)\.[A-Za-z0-9_]+\.tmp")
+"""What ``write_bytes`` names a file until it is complete."""
+# Seconds in which a writer locks a temporary file that it made.
+LOCKED_WITHIN = 60.0
 
 
 def read_text(path: Path | str, what: str) -> str:
@@ -118,13 +124,19 @@ def write_bytes(path: Path | str, content: bytes, *, private: bool = False) -> N
 
 
 def _remove_temporary_files(path: Path) -> None:
-    """Remove temporary files whose writers have ended; a writer locks its own."""
+    """Remove temporary files of a file whose writers have ended."""
     for part in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
-        with suppress(OSError), open(part, "rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # An empty file may not be locked yet.
-            if os.fstat(file.fileno()).st_size:
-                part.unlink(missing_ok=True)
+        _remove_if_ended(part)
+
+
+def _remove_if_ended(part: Path) -> None:
+    """Remove a temporary file unless its writer, who holds a lock on it, goes on."""
+    with suppress(OSError), open(part, "rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        state = os.fstat(file.fileno())
+        # An empty one may not be locked yet.
+        if state.st_size or time.time() - state.st_mtime > LOCKED_WITHIN:
+            part.unlink(missing_ok=True)
 
 
 def remove_file(path: Path) -> None:
@@ -173,7 +185,10 @@ def _umask() -> int:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold an exclusive lock on the folder until the block or the process ends."""
+    """Hold an exclusive lock on the folder until the block or the process ends.
+
+    What killed writers left in the folder is removed.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = open(folder / LOCK, "a")  # noqa: SIM115
@@ -189,6 +204,9 @@ def locked(folder: Path) -> Iterator[None]:
         except OSError:
             rule = "must not be in use by another run"
             raise InputError.one("output", rule, str(folder)) from None
+        for part in folder.glob(".*.tmp"):
+            if TEMPORARY.fullmatch(part.name):
+                _remove_if_ended(part)
         yield
 
 

@@ -14,7 +14,7 @@ from privplan.auditing import AUDIT
 from privplan.evidence.clients import CLIENTS
 from privplan.evidence.noise import NOISE_EVIDENCE
 from privplan.evidence.rounds import EVIDENCE, VECTORS
-from privplan.files import LOCK
+from privplan.files import LOCK, TEMPORARY
 from privplan.record import CHECKPOINT, LEDGER, PLAN, RECORD, REPLAY, VERDICT
 
 PLOT = "accuracy.png"
@@ -43,8 +43,6 @@ FILES = frozenset(
 )
 """Files that privplan writes into a run folder."""
 
-_TEMPORARY = re.compile(r"\.(?P<name>.+)\.[A-Za-z0-9_]+\.tmp")
-"""What ``privplan.files.write_bytes`` names a file until it is complete."""
 _OF_GUARD = re.compile(r"(draw\.json|reserved|(release|model)-\d+\.bin)(\.tmp)?")
 
 
@@ -65,9 +63,16 @@ def unknown_files(folder: Path, optional: Collection[str] = ()) -> Iterator[str]
             yield path.name
 
 
+def unfinished_files(folder: Path) -> list[str]:
+    """Names of files that killed writers left; the next run in the folder removes them."""
+    return sorted(
+        path.name for path in folder.iterdir() if TEMPORARY.fullmatch(path.name)
+    )
+
+
 def _final_name(name: str) -> str:
     """The name that a temporary file would get; other names as they are."""
-    temporary = _TEMPORARY.fullmatch(name)
+    temporary = TEMPORARY.fullmatch(name)
     return name if temporary is None else temporary["name"]
 
 

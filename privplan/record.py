@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import platform
+import re
 from collections.abc import Iterator
 from functools import lru_cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -21,7 +24,6 @@ from privplan.values import (
     Count,
     Hash,
     HashOrNone,
-    Label,
     Name,
     NameOrNone,
     Natural,
@@ -60,8 +62,6 @@ Fingerprint = Annotated[
     str, text_of(_FINGERPRINT, f"{LETTERS} hexadecimal digits, or empty")
 ]
 """A short hash, of a generator's state or of coordinates; empty where there is none."""
-# Letters of the reason why a round of a deployment was never released.
-MOST_REASON = 200
 # More masks than any algorithm composes.
 MOST_MASKS = 16
 # Most scores by name, more than classes of any data set.
@@ -183,9 +183,7 @@ class ReleaseRecord(Value):
     noise_state: Fingerprint = ""
     support: Fingerprint = Field("", exclude_if=is_empty)
     residual: Residual | None = Field(None, exclude_if=is_none)
-    failure: Annotated[str, Field(max_length=MOST_REASON)] = Field(
-        "", exclude_if=is_empty
-    )
+    failure: NameOrNone = Field("", exclude_if=is_empty)
     shares: tuple[GroupShare, ...]
 
     def release_for(self, share: GroupShare) -> Release:
@@ -284,7 +282,11 @@ class Executed(Value):
         return min(self.shared, *masked, self.coordinates)
 
 
-_Device = Annotated[str, text_of("[a-z]{0,12}", "a kind of device, such as cpu")]
+_VERSION = re.compile(
+    r"\d{1,4}(\.\d{1,4}){0,3}((a|b|rc|\.dev|\.post)\d{1,8}){0,2}"
+    r"(\+(cpu|cu\d{2,3}|rocm\d(\.\d){1,2}))?"
+)
+_Version = Annotated[str, text_of(_VERSION.pattern, "a version, such as 2.1.0+cpu")]
 _Item = TypeVar("_Item")
 _ByName = Annotated[dict[Name, _Item], Field(max_length=MOST_NAMED)]
 
@@ -323,9 +325,9 @@ class RunRecord(Checked):
     partition: TitleOrNone = Field("", exclude_if=is_empty)
     model: NameOrNone = Field("", exclude_if=is_empty)
     seed: Natural | None = Field(None, exclude_if=is_none)
-    device: _Device = Field("", exclude_if=is_empty)
+    device: Literal["", "cpu", "cuda"] = Field("", exclude_if=is_empty)
     configuration: dict[str, Any]
-    versions: dict[Literal["python", "privplan", "torch", "numpy"], Label]
+    versions: dict[Literal["python", "privplan", "torch", "numpy"], _Version]
     status: Literal["running", "complete", "stopped"]
     rounds_done: Natural
     metrics: tuple[RoundMetrics, ...] = ()
@@ -439,6 +441,15 @@ class RunRecord(Checked):
     def load(cls, folder: Path | str) -> RunRecord:
         """Read ``record.json`` from the run folder."""
         return parse(cls, read_json(Path(folder) / RECORD, "record"))
+
+
+def versions_of(*packages: str) -> dict[str, str]:
+    """Versions of Python and of packages, without what is local to a build."""
+    versions = {"python": platform.python_version()}
+    for name in packages:
+        versions[name] = version(name)
+    matches = {name: _VERSION.match(text) for name, text in versions.items()}
+    return {name: match[0] for name, match in matches.items() if match}
 
 
 def run_folder(run: Any) -> Path:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from privplan.errors import InputError
 from privplan.plan import GroupPlan, Plan
+from privplan.record import Executed, Mask
+from privplan.streams import Purpose, stream
 from simulate.aggregators import mean
 from simulate.components import (
     Aggregator,
@@ -19,6 +21,7 @@ from simulate.components import (
 )
 from simulate.local.sgd import plain_sgd
 from simulate.mechanisms import unprotected
+from simulate.models.network import Model
 from simulate.personalisations import shared
 from simulate.samplers import by_law
 from simulate.server import add
@@ -131,6 +134,26 @@ def sensitivity_bound(algorithm: Algorithm, group: GroupPlan) -> float | None:
 def extra_coordinates(algorithm: Algorithm) -> int:
     """Number of coordinates that the transforms append to each update."""
     return sum(transform.extra for transform in algorithm.transforms)
+
+
+def declaration(algorithm: Algorithm, model: Model, seed: int) -> Executed:
+    """What the algorithm declares of a model's run before it has access to any data."""
+    dimension = algorithm.split.dimension(model)
+    shared = algorithm.split.shared(model)
+    extra = extra_coordinates(algorithm)
+    masks = []
+    for index, transform in enumerate(algorithm.transforms):
+        if transform.public_mask is not None:
+            generator = stream(seed, Purpose.SUPPORT, 1, index)
+            size = len(transform.public_mask(generator, dimension))
+            masks.append(Mask(index=index, name=transform.name, size=size))
+    return Executed(
+        aggregator=algorithm.aggregator.name,
+        coordinates=dimension + extra,
+        shared=(dimension if shared is None else len(shared)) + extra,
+        masks=tuple(masks),
+        appended=extra if masks else 0,
+    )
 
 
 def groups_in_round(algorithm: Algorithm, round_: int) -> tuple[GroupPlan, ...]:

@@ -20,6 +20,9 @@ from simulate.models.registry import model
 from simulate.models.start import started
 from simulate.tasks import MULTI_CLASS, Metric, is_accuracy, metric_of, objective_of
 
+CLIENTS = "clients"
+"""The partition in the record of a run whose data name the client of each record."""
+
 
 @dataclass(frozen=True)
 class RunParts:
@@ -63,7 +66,7 @@ class OwnParts:
             InputError: when something is not what the run had.
         """
         task = str(record.configuration.get("task", self.task))
-        if self.data is not None and self.task != task:
+        if self._has_data_of(record) and self.task != task:
             rule = f"must be that of the run, with --task {task} beside --data"
             raise InputError.one("task", rule, self.task)
         metric = self.metric_of(record)
@@ -73,6 +76,10 @@ class OwnParts:
             rule = f"must be {plan.spec.model.name}, as planned"
             raise InputError.one("record.model", rule, record.model)
         return RunParts(data, assigned, begun, metric)
+
+    def _has_data_of(self, record: RunRecord) -> bool:
+        """Whether the data of a run are given, or registered."""
+        return self.data is not None or not record.is_on_own_data
 
     def data_of(
         self, record: RunRecord, plan: Plan, data_dir: Path | None
@@ -100,6 +107,9 @@ class OwnParts:
                 )
             rule = f"must be the data of the run{options}, digest {expected}"
             raise InputError.one("dataset", rule, data.digest)
+        if assigned is not None and record.partition != CLIENTS:
+            rule = f"must be {CLIENTS}, as the data name the client of each record"
+            raise InputError.one("record.partition", rule, record.partition)
         if assigned is None:
             assigned = partition(
                 scheme(record.partition),
@@ -132,7 +142,7 @@ class OwnParts:
         if not is_accuracy(self.task, self.metric):
             metric = metric_of(self.task, self.metric)
             name = metric.name
-        if self.data is not None and name != record.metric:
+        if self._has_data_of(record) and name != record.metric:
             rule = f"must be {record.metric}, as in the run"
             raise InputError.one("metric", rule, name)
         return metric

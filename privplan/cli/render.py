@@ -287,12 +287,19 @@ def _column_widths(
 
 
 @contextmanager
-def progress(title: str) -> Iterator[Callable[[int, int], None]]:
+def progress(
+    title: str, *, limited: bool = False
+) -> Iterator[Callable[[int, int], None]]:
     """Show progress on standard error; yields a function of finished and total items.
 
     A bar on a terminal; else a line a minute, if the work takes more than a minute.
+
+    Args:
+        title: of the work.
+        limited: whether it ends after some seconds, with whatever is done by then: the
+            time for all items then says nothing, and nothing is shown.
     """
-    if not _log.isEnabledFor(logging.WARNING):
+    if limited or not _log.isEnabledFor(logging.WARNING):
         yield lambda done, total: None
         return
     if not sys.stderr.isatty():

@@ -43,9 +43,11 @@ def read_clients(folder: Path) -> Arrays | None:
     try:
         refuse_bomb(path, "clients")
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as stored:
-            if sorted(stored.files) != ["group", "records", "starts"]:
-                raise ValueError("other arrays")
-            return {name: stored[name] for name in stored.files}
+            arrays = {name: stored[name] for name in stored.files}
+        whole = all(array.dtype.kind == "i" for array in arrays.values())
+        if sorted(arrays) != ["group", "records", "starts"] or not whole:
+            raise ValueError("other arrays")
+        return arrays
     except InputError:
         raise
     # NumPy's reader of a damaged file can fail in any way.

@@ -95,6 +95,8 @@ class Guard:
         resends: whether the updates of a round stay in memory until its release, so
             that a second one of a client replaces the first; False keeps only their
             sum, and refuses a second.
+        coordinates: numbers in an update (d). When None the first update of the first
+            round decides, whose client then decides it for all.
         framework: what trains, for the record.
         witnessing: opens what testifies to draws and lines of the ledger before they
             are used; None for nothing.
@@ -114,6 +116,7 @@ class Guard:
         evidence: Evidence = "internal",
         keep: int | None = 2,
         resends: bool = True,
+        coordinates: int | None = None,
         framework: str = "guard",
         witnessing: Witnessing | None = None,
     ) -> None:
@@ -122,6 +125,7 @@ class Guard:
         check_settings(self.plan, evidence, keep)
         self._evidence = evidence
         self._resends = resends
+        self._coordinates = coordinates
         self._open: OpenRound | None = None
         self._drawn_round = 0  # the round of ``_drawn``
         self._drawn: Positions = {}
@@ -259,6 +263,12 @@ class Guard:
         """What the next round has of a group's updates so far."""
         return self._opened(self.round).total(group)
 
+    @property
+    def _dimension(self) -> int | None:
+        """Numbers in an update (d), of the releases so far or as given."""
+        executed = self.record_of_run.executed
+        return self._coordinates if executed is None else executed.coordinates
+
     def _opened(self, round_: int) -> OpenRound:
         """The next round, which must have been drawn."""
         self._check_next(round_)
@@ -267,7 +277,13 @@ class Guard:
             if drawn is None:
                 rule = "must be drawn by the guard before it is released"
                 raise InputError.one("round", rule, round_)
-            self._open = OpenRound(self.plan, round_, drawn, resends=self._resends)
+            self._open = OpenRound(
+                self.plan,
+                round_,
+                drawn,
+                resends=self._resends,
+                length=self._dimension,
+            )
         return self._open
 
     def _opened_book(self, address: str | None, population: str) -> RunInBook | None:
@@ -363,9 +379,7 @@ class Guard:
         if sums is not None:
             check_sums(sums, open_round.totals)
             updates = sums
-        executed = self.record_of_run.executed
-        known_dimension = None if executed is None else executed.coordinates
-        dimension = dimension_of(self.plan, updates, known_dimension)
+        dimension = dimension_of(self.plan, updates, self._dimension)
 
         # Each sum has a generator of its own, whose key nobody has.
         noisy_sums = [

@@ -60,6 +60,7 @@ class OpenRound:
         drawn: positions that the law drew, by group.
         resends: whether each update is kept, so that a second one of its client
             replaces it. Otherwise only the sum is kept, and a second one is refused.
+        length: of an update (d); None for that of the first one.
 
     Attributes:
         round: its number.
@@ -73,6 +74,7 @@ class OpenRound:
         drawn: Mapping[str, Sequence[int]],
         *,
         resends: bool,
+        length: int | None = None,
     ) -> None:
         self.round = round_
         self.drawn = drawn
@@ -82,7 +84,7 @@ class OpenRound:
         self._summands: dict[str, dict[int, Summand]] = {name: {} for name in drawn}
         self._clients: dict[str, set[int]] = {name: set() for name in drawn}
         self._totals = {name: GroupTotal() for name in drawn}
-        self._length: int | None = None  # of an update (d)
+        self._length = length
 
     def add(self, group: str, client: int, update: np.ndarray) -> None:
         """Clip, scale and keep one client's update [d], whatever the client did itself.

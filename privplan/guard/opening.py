@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import platform
-from importlib.metadata import version
 from pathlib import Path
 
 from privplan.errors import InputError
 from privplan.plan import Plan
-from privplan.record import PLAN, RECORD, RunRecord
+from privplan.record import PLAN, RECORD, RunRecord, versions_of
 
 
 def check_settings(plan: Plan, evidence: str, keep: int | None) -> None:
@@ -79,12 +77,11 @@ def _new_record(folder: Path, plan: Plan, evidence: str, framework: str) -> RunR
     if evidence == "internal":
         folder.chmod(0o700)  # who takes part is for nobody else
     plan.save(folder / PLAN)
-    versions = {name: version(name) for name in ("privplan", "numpy")}
     record = RunRecord(
         plan_digest=plan.digest,
         algorithm=framework,
         configuration={"evidence": evidence},
-        versions={"python": platform.python_version(), **versions},
+        versions=versions_of("privplan", "numpy"),
         status="running",
         rounds_done=0,
         noise="secure",

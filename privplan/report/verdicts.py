@@ -168,11 +168,11 @@ def _kept_as_recorded(verdict: Verdict) -> str:
             f"; replay.json claims that {verdict.earlier} of {verdict.rounds} rounds "
             "were, which does not count"
         )
-    if verdict.accuracy is not None:
-        # The name of another metric is free text of the run.
-        name = verdict.metric if verdict.metric == ACCURACY else "score"
-        text += f"; its {name} is only claimed"
-    return text
+    if verdict.accuracy is None:
+        return f"{text}; its names are only claimed"
+    # The name of another metric is the run's word, too.
+    name = verdict.metric if verdict.metric == ACCURACY else "score"
+    return f"{text}; its {name} and names are only claimed"
 
 
 def _kept_as_executed(verdict: Verdict) -> str:
@@ -280,10 +280,13 @@ def _unchecked_lines(verdict: Verdict) -> list[str]:
             "own module: its initial values and buffers are declared public; nothing "
             "checks that they do not come from private records"
         )
-    if verdict.tuned and verdict.own_data:
+    # A deployment has no test records.
+    if verdict.own_data and verdict.dataset:
+        chosen = "were" if verdict.tuned else "were not"
+        tested = "people who are no clients" if verdict.tested_on_others else "clients"
         lines.append(
-            "tuned: numbers of this run were chosen by looking at members' records, "
-            "which this epsilon does not count"
+            f"the run's word: its numbers {chosen} chosen by looking at members' "
+            f"records, and its test records are of {tested}; this epsilon counts no look"
         )
     return lines
 

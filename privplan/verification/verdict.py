@@ -121,6 +121,8 @@ class Verdict(Shown, Value):
         own_model: whether it says that its model is a module of the user.
         tuned: whether it says that numbers were chosen by training on its people
             before.
+        tested_on_others: whether it says that its test records are of people who are no
+            clients.
         plan_digest: of the plan that the run executed; compare it with the approved
             one.
         unit: whom the budgets protect.
@@ -146,6 +148,7 @@ class Verdict(Shown, Value):
     own_data: bool = Field(False, exclude_if=_is_false)
     own_model: bool = Field(False, exclude_if=_is_false)
     tuned: bool = Field(False, exclude_if=_is_false)
+    tested_on_others: bool = Field(False, exclude_if=_is_false)
     plan_digest: str
     unit: Unit
     rounds: int

@@ -218,6 +218,7 @@ def _verdict_of(run: Run, not_executed: str) -> Verdict:
         own_data=record.is_on_own_data,
         own_model="own_model" in record.configuration,
         tuned=bool(record.configuration.get("tuned")),
+        tested_on_others=record.configuration.get("test") == "others",
         plan_digest=run.plan.digest,
         unit=run.plan.unit,
         rounds=run.plan.spec.rounds,

@@ -52,7 +52,8 @@ def execute(
         if _names_own_parts(meta.get(OPTIONS, {})):
             raise click.UsageError(str(error)) from None
         raise
-    with render.progress("rounds executed again") as progress:
+    limited = seconds is not None
+    with render.progress("rounds executed again", limited=limited) as progress:
         report = replay.run(rounds, meta.get(SELECTION), progress, seconds)
     if report.rounds or report.outcome != "not shown":
         report.save(folder)

@@ -56,9 +56,10 @@ class Data:
         test_share: share of each client's records that is split off for testing when
             ``test`` is None; 0.2 by default. A client keeps at least one record for
             training.
-        classes: names of the classes in the order of the model's outputs; by default
-            all whole numbers up to the largest label, or the sorted names. These
-            count as public: an order read from all records depends on each of them.
+        classes: names of the classes in the order of the model's outputs. By default
+            these are all whole numbers up to the largest label, or the sorted names,
+            whose number is public and which a run's files call 0, 1 and so on: a name
+            that is read from records may be one person's.
         name: name of the data in the run's record.
         task: what the labels are: ``multi-class``, ``binary`` (0 or 1), ``multi-label``
             (0 or 1 for each of several labels [n, labels]), ``regression`` (numbers [n]
@@ -164,6 +165,13 @@ class Data:
             return tuple(str(number) for number in range(int(labels.max()) + 1))
         return tuple(str(name) for name in np.unique(labels))
 
+    def _public_names(self) -> tuple[str, ...]:
+        """Names of the classes that a run may write: those that were given, or numbers."""
+        names = self.class_names()
+        if self.targets is not None or self.classes is not None:
+            return names
+        return tuple(map(str, range(len(names))))
+
     def labels(self, classes: Sequence[str]) -> np.ndarray:
         """Label of each record as an index into ``classes`` [n], int64."""
         if self._labels.dtype.kind == "i" and self.classes is None:
@@ -232,7 +240,7 @@ class Data:
             train_y,
             tested.records[test_rows],
             test_y,
-            classes,
+            self._public_names(),
             kind=self.kind,
             **arguments,
         )

@@ -221,7 +221,6 @@ def _folder(folder: Path, options: DataOptions, test: Data | None) -> Data:
         raise InputError.one("data", rule, f"{present} in {folder}")
     paths = by_client or by_class
     labels = [path.parent.name for path in paths]
-    classes = {*labels, *(test.class_names() if test else ())}
     return Data(
         _images(paths),
         labels,
@@ -229,7 +228,6 @@ def _folder(folder: Path, options: DataOptions, test: Data | None) -> Data:
         _groups_csv(options),
         test,
         options.test_share,
-        classes=sorted(classes),
         name=folder.resolve().name,
         mean=0.0,
         std=255.0,

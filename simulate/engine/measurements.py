@@ -13,32 +13,10 @@ from torch import Tensor
 from privplan.errors import InputError
 from privplan.evidence.measurement import measure_noise
 from privplan.plan import GroupPlan
-from privplan.record import Executed, Mask, Residual
-from privplan.streams import Purpose, mask_digest, stream
-from simulate.algorithm import extra_coordinates
+from privplan.record import Residual
+from privplan.streams import Purpose, mask_digest
 from simulate.components import GroupSum, Released
 from simulate.engine.experiment import Experiment
-
-
-def executed(experiment: Experiment) -> Executed:
-    """Properties that the algorithm declares before it has access to any data."""
-    algorithm = experiment.algorithm
-    dimension = experiment.dimension
-    shared = algorithm.split.shared(experiment.model)
-    extra = extra_coordinates(algorithm)
-    masks = []
-    for index, transform in enumerate(algorithm.transforms):
-        if transform.public_mask is not None:
-            generator = stream(experiment.seed, Purpose.SUPPORT, 1, index)
-            size = len(transform.public_mask(generator, dimension))
-            masks.append(Mask(index=index, name=transform.name, size=size))
-    return Executed(
-        aggregator=algorithm.aggregator.name,
-        coordinates=dimension + extra,
-        shared=(dimension if shared is None else len(shared)) + extra,
-        masks=tuple(masks),
-        appended=extra if masks else 0,
-    )
 
 
 def measure_releases(

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-import platform
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Literal
 
 from torch import Tensor
 
 from privplan.evidence.replay import Comparison, Difference, ReplayReport
-from privplan.record import ReleaseRecord
+from privplan.record import ReleaseRecord, versions_of
 from simulate.replay.sums import Release
 from simulate.replay.tolerance import LINES, ROUNDINGS, deviation
 
@@ -207,7 +205,6 @@ class Comparisons:
         elif self.missing:
             outcome = "not shown"
             reason = f"missing: {self.missing}"
-        packages = {name: version(name) for name in PACKAGES}
         return ReplayReport(
             outcome=outcome,
             reason=reason,
@@ -222,7 +219,7 @@ class Comparisons:
             tolerance=ROUNDINGS,
             deviation=max(self.deviations.values(), default=0.0),
             claimed=self.claimed,
-            versions={"python": platform.python_version(), **packages},
+            versions=versions_of(*PACKAGES),
             seconds=time.monotonic() - self._started,
         )
 

@@ -33,7 +33,7 @@ from privplan.plan import Plan
 from privplan.record import PLAN, ReleaseRecord, RunRecord
 from privplan.releases import NOT_STORED, StoredReleases, stored_fault, stored_releases
 from privplan.secure_stream import NoiseKey
-from simulate.algorithm import Algorithm
+from simulate.algorithm import Algorithm, declaration
 from simulate.algorithms.registry import ALGORITHMS
 from simulate.data.partition.clients import client_arrays
 from simulate.own_parts import OwnParts
@@ -255,6 +255,7 @@ class Replay:
         compared.equal(0, "ledger chain", claimed_chain, self.ledger.chain)
         compared.equal(0, "plan digest", self.record.plan_digest, self.plan.digest)
         compared.equal(0, "rounds done", self.record.rounds_done, total)
+        self._compare_names(world)
 
         lines = self._lines_by_round()
         # A ledger may name rounds that are not planned: they must have no lines.
@@ -265,6 +266,19 @@ class Replay:
             for line, planned_line in zip(recorded, planned, strict=False):
                 compared.lines(line, planned_line.record, None)
         return lines
+
+    def _compare_names(self, world: World) -> None:
+        """Compare the names in the record that neither plan nor ledger has."""
+        record = self.record
+        assert self.algorithm is not None
+        # Own data are named by whoever gives them.
+        if not record.is_on_own_data:
+            name = world.parts.data.name
+            self.comparisons.equal(0, "data set", record.dataset, name)
+        # Records of version 0.1 do not have it.
+        if record.executed is not None:
+            declared = declaration(self.algorithm, world.parts.model, world.seed)
+            self.comparisons.equal(0, "executed", record.executed, declared)
 
     def _lines_by_round(self) -> Lines:
         """The ledger's lines by round; a round without lines has an empty list."""

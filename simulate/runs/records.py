@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Mapping
 from contextlib import suppress
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +13,15 @@ from privplan.files import write_bytes
 from privplan.laws.law import Clients
 from privplan.ledger import history_of, read_ledger
 from privplan.plan import Plan
-from privplan.record import STREAMS, RunRecord
+from privplan.record import STREAMS, RunRecord, versions_of
 from privplan.report.plots import run_picture
 from simulate import audit as traces
 from simulate.aggregators import WEIGHT
+from simulate.algorithm import declaration
 from simulate.algorithms.registry import ALGORITHMS
 from simulate.engine.evaluation import AccuracyMeasures, by_group
 from simulate.engine.experiment import Experiment
 from simulate.engine.loop import Progress, evaluate, one_core
-from simulate.engine.measurements import executed
 from simulate.runs.request import Request
 from simulate.tasks import MULTI_CLASS, finite_or_none
 
@@ -44,7 +42,6 @@ def initial_record(request: Request, experiment: Experiment) -> RunRecord:
         for group, clients in zip(plan.groups, experiment.partition.seats, strict=False)
         if isinstance(clients, Clients)
     }
-    versions = {name: version(name) for name in ("privplan", "torch", "numpy")}
     return RunRecord(
         plan_digest=plan.digest,
         algorithm=algorithm.name,
@@ -55,10 +52,10 @@ def initial_record(request: Request, experiment: Experiment) -> RunRecord:
         device=experiment.device.type,
         configuration=_configuration(request, experiment),
         parts=parts,
-        versions={"python": platform.python_version(), **versions},
+        versions=versions_of("privplan", "torch", "numpy"),
         status="running",
         rounds_done=0,
-        executed=executed(experiment),
+        executed=declaration(algorithm, experiment.model, experiment.seed),
         noise="seeded" if experiment.key is None else "secure",
     )
 

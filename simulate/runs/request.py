@@ -29,6 +29,7 @@ from simulate.engine.experiment import Experiment
 from simulate.models.network import Model
 from simulate.models.own import OwnModel
 from simulate.models.registry import MODELS, model
+from simulate.own_parts import CLIENTS
 from simulate.parallel import SINGLE_PROCESS, Ranks, all_gather, device_of, on_all_ranks
 from simulate.tasks import MULTI_CLASS, Metric, is_accuracy, metric_of, objective_of
 from simulate.tracking import require_trackers
@@ -117,9 +118,9 @@ class Request:
 
     @property
     def partition_name(self) -> str:
-        """Name of the partition in the record: ``clients`` where data name clients."""
+        """Name of the partition in the record."""
         if self.own_data is not None and self.own_data.clients is not None:
-            return "clients"
+            return CLIENTS
         return self.partition
 
 

@@ -56,6 +56,16 @@ def test_long_work_says_a_line_a_minute_where_no_bar_is_shown(monkeypatch, capsy
     assert capsys.readouterr().err == "".join(f"rounds: {end} left\n" for end in ends)
 
 
+def test_work_of_some_seconds_says_no_time_that_is_left(monkeypatch, capsys):
+    """Rounds of which only as many are executed as fit into 10 s."""
+    clock = iter(range(0, 10_000, 30))
+    monkeypatch.setattr(render.time, "monotonic", lambda: next(clock))
+    with render.progress("rounds", limited=True) as report:
+        for done in (0, 1, 2):
+            report(done, 1000)
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize("where", [0, 1])
 @pytest.mark.parametrize("option", ["-q", "--quiet"])
 def test_quiet_leaves_the_result_only(option, where):

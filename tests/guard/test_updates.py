@@ -187,3 +187,36 @@ def test_what_is_no_update_is_refused_in_a_line(client, update, rule, tmp_path):
         sender = position if client is None else client
         with pytest.raises(InputError, match=rule):
             opened.add(1, group, sender, update)
+
+
+@pytest.mark.parametrize("coordinates", [SIZE, None])
+def test_one_client_does_not_decide_the_length_of_all(
+    coordinates, tmp_path, monkeypatch
+):
+    drawing(monkeypatch, range(20))
+    with Guard(fixed(), tmp_path, coordinates=coordinates) as opened:
+        opened.draw(1)
+        if coordinates is None:
+            opened.add(1, "all", 3, np.ones(2))
+            with pytest.raises(InputError, match="must have 2 numbers"):
+                opened.add(1, "all", 4, np.ones(SIZE))
+            return
+        for round_ in (1, 2):
+            opened.draw(round_)
+            with pytest.raises(InputError, match=f"must have {SIZE} numbers"):
+                opened.add(round_, "all", 3, np.ones(2))
+            opened.add(round_, "all", 4, np.ones(SIZE))
+            opened.release(round_)
+            opened.record(round_)
+
+
+def test_after_the_first_release_its_length_stays(tmp_path, monkeypatch):
+    drawing(monkeypatch, range(20))
+    with Guard(fixed(), tmp_path) as opened:
+        opened.draw(1)
+        opened.add(1, "all", 3, np.ones(SIZE))
+        opened.release(1)
+        opened.record(1)
+        opened.draw(2)
+        with pytest.raises(InputError, match=f"must have {SIZE} numbers"):
+            opened.add(2, "all", 3, np.ones(2))

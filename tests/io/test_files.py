@@ -1,15 +1,17 @@
 """Files: replaced as a whole, of the kind that is asked for, and numbers of YAML as written."""
 
+import fcntl
 import json
 import os
 import stat
 import threading
+import time
 
 import pytest
 
 from privplan import file_kinds as kinds
 from privplan.errors import InputError
-from privplan.files import write_bytes
+from privplan.files import LOCK, locked, write_bytes
 from privplan.forecast.proxy_table import ProxyTable
 from privplan.plan import Plan
 from privplan.planning.solver import solve
@@ -38,6 +40,24 @@ def test_the_file_that_a_link_leads_to_is_replaced(tmp_path):
     write_bytes(link, b"after")
     assert link.is_symlink()
     assert target.read_bytes() == b"after"
+
+
+def test_what_killed_writers_left_is_removed_once_the_folder_is_locked(tmp_path):
+    written, empty, fresh, going_on = (
+        tmp_path / f".{name}.x_1.tmp" for name in ("plan.json", "a", "b", "c")
+    )
+    other = tmp_path / "other.tmp"
+    written.write_text("a part of a plan")
+    going_on.write_text("a part")
+    for path in (empty, fresh, other):
+        path.touch()
+    hour_ago = time.time() - 3600
+    os.utime(empty, (hour_ago, hour_ago))
+    with open(going_on, "rb") as writer:
+        fcntl.flock(writer, fcntl.LOCK_EX)
+        with locked(tmp_path):
+            left = {path.name for path in tmp_path.iterdir()}
+    assert left == {LOCK, fresh.name, going_on.name, other.name}
 
 
 def test_a_pipe_is_written_into(tmp_path):

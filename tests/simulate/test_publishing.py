@@ -338,3 +338,5 @@ def test_verify_reads_a_bundle_and_says_who_can_execute_the_run(run, tmp_path):
     assert f"a bundle, whose publisher says: {claim}" in done.stdout
     assert "only who has the run folder can execute the run again" in done.stdout
     assert "the trainer's workplace" in answer("verify", run, "--rounds", 0)
+    line = refused("report", tmp_path / "bundle", "-o", tmp_path / "page.html")
+    assert f"of a bundle, privplan verify {tmp_path / 'bundle'}" in line

@@ -422,3 +422,15 @@ def test_metrics_of_torchmetrics():
     )  # ``f1 == "accuracy"`` is a metric, and so true
     with pytest.raises(InputError, match="must be built without arguments"):
         metric_of("multi-class", library.classification.MulticlassF1Score)
+
+
+def test_a_name_of_a_class_that_is_read_from_records_is_in_no_file(tmp_path):
+    names = np.where(arrays()["y"] > 0, "zoster", "angina")
+    run = simulate.train(
+        plan(tmp_path), model=Net, data=data(y=names), folder=tmp_path / "run"
+    )
+    assert set(run.record.accuracy_by_class) == {"0", "1"}
+    for path in (tmp_path / "run").iterdir():
+        assert b"zoster" not in path.read_bytes()
+    public, _ = data(y=names, classes=["zoster", "angina"]).prepared(run.plan.groups)
+    assert public.classes == ("zoster", "angina")

@@ -32,7 +32,10 @@ def test_what_privplan_writes_is_known(folder):
     (folder / "tracking" / "mlflow" / "meta.yaml").touch()
     (folder / ".record.json.8a_x.tmp").touch()
     (folder / ".lock").touch()
-    assert _check(folder)[0].passed
+    check, outcome = _check(folder)
+    assert check.passed
+    assert "killed writers left .record.json.8a_x.tmp" in check.reason
+    assert outcome == "kept"
 
 
 @pytest.mark.parametrize(

@@ -287,7 +287,16 @@ def test_a_damaged_replay_is_bad_input(text, tmp_path):
     ("configuration", "words"),
     [
         ({"own_model": "0" * 64}, "initial values and buffers are declared public"),
-        ({"own_data": True, "tuned": True}, "chosen by looking at members' records"),
+        (
+            {"own_data": True, "tuned": True, "test": "others"},
+            "the run's word: its numbers were chosen by looking at members' records, and "
+            "its test records are of people who are no clients",
+        ),
+        (
+            {"own_data": True},
+            "the run's word: its numbers were not chosen by looking at members' records, "
+            "and its test records are of clients",
+        ),
     ],
 )
 def test_what_no_check_can_see_is_named(configuration, words, tmp_path):

@@ -9,6 +9,7 @@ import click
 
 from privplan.cli import in_section, render
 from privplan.cli.judging import judging, judging_options, takes_options_of_verify
+from privplan.errors import InputError
 
 
 @in_section("verify")
@@ -41,10 +42,16 @@ def command(
     It says what was promised to whom, whether it was kept and how strongly that was checked, what
     an attacker could do, what was not checked, and how to reproduce it. It needs no network.
     """
+    from privplan.bundle import is_bundle
     from privplan.contrib.public_register.report import page, registry_report
     from privplan.files import refuse_overwriting, write_text
     from privplan.report.page import page_of
 
+    if is_bundle(Path(source)):
+        rule = (
+            f"must be a plan, a run or results; of a bundle, privplan verify {source}"
+        )
+        raise InputError.one("report", rule, source)
     output = output or ("report.html" if form == "html" else None)
     read = [one for one in Path(source).rglob("*") if one.suffix != ".html"]
     refuse_overwriting([source, *read], [output])

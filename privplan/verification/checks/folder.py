@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from privplan.folder import unknown_files
+from privplan.folder import unfinished_files, unknown_files
 from privplan.record import CHECKPOINT
 from privplan.verification.checks.check import CHECKS, Check, RunCheck, first
 from privplan.verification.run import Run
 from privplan.visible import printable
 
-MOST_NAMES = 5  # unknown files that a verdict names
+MOST_NAMES = 5  # files that a verdict names
 
 
 def folder(run: Run) -> Check:
     """Every file is one that privplan writes, and no state of training is left."""
-    return first((), "folder", "no file but those that privplan writes", _strange(run))
+    reason = "no file but those that privplan writes"
+    left = [] if run.folder is None else unfinished_files(run.folder)
+    if left:
+        names = _named(left)
+        reason += (
+            f"; killed writers left {names}, which the command that ran it removes"
+        )
+    return first((), "folder", reason, _strange(run))
 
 
 def _strange(run: Run) -> Iterator[str]:
@@ -25,15 +32,22 @@ def _strange(run: Run) -> Iterator[str]:
     optional = frozenset[str]().union(*(check.files for _, check in CHECKS.items()))
     unknown = list(unknown_files(run.folder, optional))
     if unknown:
-        names = ", ".join(map(printable, unknown[:MOST_NAMES]))
-        if len(unknown) > MOST_NAMES:
-            names += f" and {len(unknown) - MOST_NAMES} more"
-        yield f"what {names} may be: privplan writes no such file; take it out of the folder"
+        yield (
+            f"what {_named(unknown)} may be: privplan writes no such file; take it out "
+            "of the folder"
+        )
     if run.record.status == "complete" and (run.folder / CHECKPOINT).exists():
         yield (
             f"the end of the run: {CHECKPOINT} holds the state of its clients; the command that "
             "ran it removes it"
         )
+
+
+def _named(names: list[str]) -> str:
+    """The first of some names of files."""
+    text = ", ".join(map(printable, names[:MOST_NAMES]))
+    more = len(names) - MOST_NAMES
+    return f"{text} and {more} more" if more > 0 else text
 
 
 CHECKS.register(

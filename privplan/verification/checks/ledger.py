@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from privplan.accounting.release import SHORT
-from privplan.evidence.clients import CLIENTS, clients_digest, read_clients
+from privplan.evidence.clients import CLIENTS, Arrays, clients_digest, read_clients
 from privplan.plan import GroupPlan, Plan
 from privplan.verification.checks import check
 from privplan.verification.run import Run
@@ -108,6 +108,9 @@ def _identities(run: Run) -> Iterator[str]:
         yield f"{CLIENTS} is not the assignment that the run wrote"
         return
 
+    if not _is_assignment(stored, run.plan.spec.population):
+        yield f"{CLIENTS} has other numbers than places of clients and records"
+        return
     group_of_client = stored["group"]
     for index, group in enumerate(run.plan.groups):
         clients = int((group_of_client == index).sum())
@@ -122,6 +125,20 @@ def _identities(run: Run) -> Iterator[str]:
     repeated = int((ordered[1:] == ordered[:-1]).sum())
     if repeated:
         yield f"{repeated} records are of more than one client"
+
+
+def _is_assignment(stored: Arrays, population: int) -> bool:
+    """Whether the records of all clients lie one after another, without a gap."""
+    records = stored["records"]
+    starts = stored["starts"]
+    if len(stored["group"]) != population:
+        return False
+    # Where each client draws its records afresh, none are stored.
+    if not len(starts):
+        return not len(records)
+    ends = [int(starts[0]), int(starts[-1])]
+    rises = bool((np.diff(starts) >= 0).all())
+    return len(starts) == population + 1 and ends == [0, len(records)] and rises
 
 
 @check.register("rounds", order=40)

@@ -195,9 +195,11 @@ def _scores(run: Run) -> Iterator[Fault]:
         yield _fault("metrics", "must be after rounds, from 1", rounds)
 
     groups = {group.name for group in run.plan.groups}
-    by_group = {"weights": record.weights}
-    if METRIC not in record.configuration:
-        by_group = {"accuracy_by_group": record.accuracy_by_group, **by_group}
+    by_group = {
+        "accuracy_by_group": record.accuracy_by_group,
+        "weights": record.weights,
+        "parts": record.parts,
+    }
     for field, values in by_group.items():
         for name in values.keys() - groups:
             yield _fault(field, "must be of groups of the plan", name)

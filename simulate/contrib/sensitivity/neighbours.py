@@ -17,6 +17,7 @@ from torch import Tensor
 
 from privplan.record import ReleaseRecord, RoundMetrics
 from privplan.streams import Purpose, fingerprint, mask_digest
+from simulate.algorithm import declaration
 from simulate.components import (
     ClientBatch,
     ClientUpdate,
@@ -33,7 +34,6 @@ from simulate.engine.loop import (
     one_core,
     run_round,
 )
-from simulate.engine.measurements import executed
 from simulate.engine.round import released_coordinates
 from simulate.runs.ledger_writer import MemoryLedger
 
@@ -425,7 +425,9 @@ def check_coordinates(
     found: Findings, case: str, experiment: Experiment, outputs: Outputs
 ) -> None:
     """Record releases of other coordinates than the algorithm claims."""
-    claimed = executed(experiment).released
+    claimed = declaration(
+        experiment.algorithm, experiment.model, experiment.seed
+    ).released
     chosen = outputs.coordinates
     digest = "" if chosen is None else mask_digest(chosen.cpu().numpy())
     by_client = experiment.algorithm.mechanism.release_client is not None

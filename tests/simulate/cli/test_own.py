@@ -396,7 +396,7 @@ def test_a_regression_is_compared_replayed_and_shown_by_its_metric(
     verified = run(f"verify {folder}")
     assert "test mae " in verified.output
     assert "accuracy" not in verified.output
-    assert "its score is only claimed" in verified.output
+    assert "its score and names are only claimed" in verified.output
     alone = refused(*f"verify {folder} --model own_code:Line --task regression".split())
     assert alone.startswith("task: is only for --data")
     of_others = refused(*f"verify {folder} {options.replace('real', 'mine')}".split())
