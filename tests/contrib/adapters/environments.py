@@ -1,7 +1,8 @@
 """Virtual environments of other frameworks, made by the slow tests that need them.
 
-An environment sees the packages of the one that runs the tests, and has the framework with the
-versions that it pins before them. ``PRIVPLAN_TEST_ENVIRONMENTS`` names a folder that keeps them.
+An environment sees the packages of the one that runs the tests, and has the framework
+with the versions that it pins before them. ``PRIVPLAN_TEST_ENVIRONMENTS`` names a
+folder that keeps them.
 """
 
 import json
@@ -30,21 +31,27 @@ FLOWER_142_NEEDS = (
 
 @cache
 def python_of(name, packages, alone=()):
-    """The interpreter of an environment with packages, some of them without their dependencies.
+    """The interpreter of an environment with packages; skips the test if none is made.
 
-    Skips the test when it cannot be made.
+    Packages in ``alone`` are installed without their dependencies.
     """
-    kept = os.environ.get("PRIVPLAN_TEST_ENVIRONMENTS")
-    folder = Path(kept or tempfile.mkdtemp(prefix="privplan-")) / name
+    root = os.environ.get("PRIVPLAN_TEST_ENVIRONMENTS")
+    folder = Path(root or tempfile.mkdtemp(prefix="privplan-")) / name
     python = folder / "bin" / "python"
     if (folder / "ready").exists():
         return str(python)
+
+    # Named to be read last: what the environment has itself comes first on the path.
     venv.create(folder, with_pip=True, clear=True)
-    [own] = folder.glob("lib/*/site-packages")
-    (own / "zz_base.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+    [site_packages] = folder.glob("lib/*/site-packages")
+    (site_packages / "zz_base.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+
     for options, chosen in (((), packages), (("--no-deps",), alone)):
         command = [str(python), "-m", "pip", "install", "--quiet", *options, *chosen]
-        if chosen and (done := run(command, timeout=500)).returncode:
+        if not chosen:
+            continue
+        done = run(command, timeout=500)
+        if done.returncode:
             reason = [line for line in done.stderr.splitlines() if "ERROR" in line][-1:]
             pytest.skip(
                 f"{name} cannot be installed: {' '.join(reason) or 'pip failed'}"
@@ -63,26 +70,34 @@ def flower(version):
 def run(command, folder=ROOT, *, timeout=300):
     """Run a command in a folder, with what is there and in the repository to import."""
     return subprocess.run(
-        command, cwd=folder,
+        command,
+        cwd=folder,
         env={**os.environ, "PYTHONPATH": f"{ROOT}:{folder}", "OMP_NUM_THREADS": "1"},
-        capture_output=True, text=True, timeout=timeout, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
 
 
 def started(command, output=subprocess.DEVNULL):
-    """Start a command in a process group of its own; its standard output goes nowhere."""
+    """Start a command in a process group of its own, by default without its output."""
     return subprocess.Popen(
-        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        stdout=output, stderr=subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
+        command,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        stdout=output,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
 
 
 def kill_all(process):
     """Kill a process and all that it started, whatever group they are in."""
     parent = psutil.Process(process.pid)
-    for one in (parent, *parent.children(recursive=True)):
+    for member in (parent, *parent.children(recursive=True)):
         with suppress(psutil.NoSuchProcess):
-            one.kill()
+            member.kill()
     process.wait()
 
 

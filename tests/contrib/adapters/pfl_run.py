@@ -1,4 +1,4 @@
-"""Federated averaging of pfl on points of two groups: ``python pfl_run.py PLAN RUN ITERATIONS``."""
+"""Federated averaging by pfl, two groups: ``python pfl_run.py PLAN RUN ITERATIONS``."""
 
 import json
 import sys

@@ -26,13 +26,18 @@ def test_events_in_and_out():
         COHORT, events.NoOpDpEvent(),
     ])  # fmt: skip
     history = history_from_event(event, 2)
-    expected = History([
-        (Release(1.2, 0.05), 86), (Release(1.2, 1.0, SamplingLaw.FULL), 6),
-        (Release(1.2, 0.15, SamplingLaw.FIXED_SIZE), 2),
-    ])  # fmt: skip
+    expected = History(
+        [
+            (Release(1.2, 0.05), 86),
+            (Release(1.2, 1.0, SamplingLaw.FULL), 6),
+            (Release(1.2, 0.15, SamplingLaw.FIXED_SIZE), 2),
+        ]
+    )
     assert history == expected
     assert history_from_event(event_from_history(history, clients=200)) == history
     assert event_from_history(History()) == events.NoOpDpEvent()
+
+    # A release without noise is one of the full population: sampling hides nothing.
     bare = event_from_history(History([(Release(0.0, 0.5), 1)]))
     assert history_from_event(bare) == History(
         [(Release(0.0, 1.0, SamplingLaw.FULL), 1)]
@@ -44,8 +49,12 @@ def test_events_in_and_out():
     "event", [POISSON, events.ComposedDpEvent([POISSON, events.GaussianDpEvent(4.0)])]
 )
 def test_its_pld_is_within_the_bounds_and_its_looseness(relation, event):
-    """dp-accounting rounds each loss up to a multiple of its interval: at most rounds of it."""
-    interval, rounds = 1e-4, 60
+    """dp-accounting rounds each loss up to a multiple of its interval.
+
+    Its epsilon is thus at most one interval above the truth for each round.
+    """
+    interval = 1e-4
+    rounds = 60
     theirs = PLDAccountant(relation, interval).compose(event, rounds)
     ours = PrivplanAccountant(relation).compose(event, rounds)
     bounds = ours.curve.epsilon(1e-5)
@@ -77,9 +86,9 @@ def test_unsupported_events_are_refused_in_one_line():
         ) as caught:
             history_from_event(event)
         assert "\n" not in str(caught.value)
-    one = PrivplanAccountant()
-    assert not one.supports(wrong[0])
-    assert one.supports(POISSON)
+    accountant = PrivplanAccountant()
+    assert not accountant.supports(wrong[0])
+    assert accountant.supports(POISSON)
     with pytest.raises(UnsupportedEventError):
-        one.compose(wrong[-2])
-    assert one.get_epsilon(1e-5) == 0
+        accountant.compose(wrong[-2])
+    assert accountant.get_epsilon(1e-5) == 0

@@ -1,4 +1,4 @@
-"""Plans as projects of other frameworks; the projects are run by the slow tests of each."""
+"""Plans as projects of other frameworks; the slow tests of each run the projects."""
 
 import ast
 import hashlib
@@ -33,6 +33,21 @@ def exported(folder, target, **changes):
     return privplan(*arguments)
 
 
+def files_of_wheel(wheel):
+    """Names of a wheel's files; RECORD has the hash and the size of each."""
+    with zipfile.ZipFile(wheel) as packed:
+        [record] = [name for name in packed.namelist() if name.endswith("/RECORD")]
+        rows = [line.split(",") for line in packed.read(record).decode().splitlines()]
+        names = {name for name, _, _ in rows}
+        assert names == set(packed.namelist())
+        for name, digest, size in rows[:-1]:
+            data = packed.read(name)
+            recorded_hash = urlsafe_b64decode(digest.removeprefix("sha256=") + "=")
+            assert recorded_hash == hashlib.sha256(data).digest()
+            assert int(size) == len(data)
+    return names
+
+
 @pytest.mark.parametrize(
     ("target", "names"),
     [
@@ -54,22 +69,15 @@ def test_projects_are_complete(tmp_path, target, names):
         ast.parse(text)
         assert "$" not in text
         assert f"wrote {out / name}" in done.output
+
     readme = (out / "README.md").read_text()
     assert "- strict: 0 to 59, epsilon 2" in readme
     assert "- loose: 60 to 99, epsilon 4" in readme
     [wheel] = out.glob("*.whl")
     assert f'pip install ./{wheel.name} "' in readme
-    with zipfile.ZipFile(wheel) as packed:
-        [record] = [name for name in packed.namelist() if name.endswith("/RECORD")]
-        rows = [line.split(",") for line in packed.read(record).decode().splitlines()]
-        assert {name for name, _, _ in rows} == set(packed.namelist())
-        for name, digest, size in rows[:-1]:
-            data = packed.read(name)
-            found = urlsafe_b64decode(digest.removeprefix("sha256=") + "=")
-            assert (found, int(size)) == (hashlib.sha256(data).digest(), len(data))
-    assert {"privplan/guard/guard.py", "simulate/__init__.py"} < {
-        name for name, _, _ in rows
-    }
+    modules = {"privplan/guard/guard.py", "simulate/__init__.py"}
+    assert modules < files_of_wheel(wheel)
+
     if target == "flower":
         project = tomllib.loads((out / "pyproject.toml").read_text())
         assert f"privplan @ {wheel.as_uri()}" in project["project"]["dependencies"]
@@ -139,37 +147,45 @@ PAIRS = {"strict": (2, 60.0, 1.0, 6.0), "loose": (2, 60.0, 1.0, 3.0)}
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["flower", "nvflare", "opacus", "pfl"])
 def test_a_project_runs_by_its_readme_in_an_empty_environment(tmp_path, target):
-    """Nothing is there but Python: its two commands install and train, and go on when repeated."""
-    project, python = tmp_path / "out", tmp_path / "venv" / "bin"
-    groups = SINGLE if target == "opacus" else PAIRS
-    the_plan = plan_of(
-        groups, 3, delta=1e-3, sampling="poisson" if groups is SINGLE else "full"
-    )
+    """Nothing is there but Python; the README's two commands install and train.
+
+    The second one, repeated, goes on where it was.
+    """
+    project = tmp_path / "out"
+    python = tmp_path / "venv" / "bin"
+    groups = PAIRS
+    sampling = "full"
+    if target == "opacus":
+        groups = SINGLE
+        sampling = "poisson"
+    the_plan = plan_of(groups, 3, delta=1e-3, sampling=sampling)
     export(the_plan, target, project)
     install, command = re.findall(
         "^    (.+)$", (project / "README.md").read_text(), re.MULTILINE
     )
+
+    # No path of the Python that runs the tests is left in the environment.
     venv.create(tmp_path / "venv", with_pip=True)
-    around = {
+    environment = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith("PYTHON")
     }
-    around |= {"PATH": f"{python}:{os.defpath}", "HOME": str(tmp_path)}
+    environment |= {"PATH": f"{python}:{os.defpath}", "HOME": str(tmp_path)}
     options = {
         "shell": True,
         "cwd": project,
-        "env": around,
+        "env": environment,
         "capture_output": True,
         "text": True,
     }
-    if (
-        done := subprocess.run(install, timeout=900, check=False, **options)
-    ).returncode:
+    done = subprocess.run(install, timeout=900, check=False, **options)
+    if done.returncode:
         pytest.skip(f"{target} cannot be installed: {done.stderr[-300:]}")
     for _ in range(2):
         done = subprocess.run(command, timeout=600, check=False, **options)
         assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-1000:]
+
     verdict = subprocess.run("privplan verify run", check=False, **options)
     assert verdict.stdout.startswith("kept as recorded"), (
         verdict.stdout + verdict.stderr

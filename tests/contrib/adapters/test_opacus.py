@@ -14,7 +14,11 @@ from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from privplan.accounting.accountant import accountant  # noqa: E402
 from privplan.accounting.release import History, Relation, Release  # noqa: E402
-from privplan.contrib.adapters.opacus import GuardedEngine, PrivplanAccountant, guarded  # noqa: E402
+from privplan.contrib.adapters.opacus import (  # noqa: E402
+    GuardedEngine,
+    PrivplanAccountant,
+    guarded,
+)
 from privplan.errors import InputError  # noqa: E402
 from privplan.guard import BudgetExceededError, Guard  # noqa: E402
 from privplan.ledger import read_ledger  # noqa: E402
@@ -28,13 +32,16 @@ OPACUS_SETTINGS = [(1.5, 0.04, 2250), (1.34765625, 0.04, 2250), (1.2915, 0.04, 2
 def test_bounds_are_within_the_interval_of_prv_on_the_settings_of_its_tests(
     noise, rate, steps
 ):
-    ours, prv = create_accountant("privplan"), PRVAccountant()
+    ours = create_accountant("privplan")
+    prv = PRVAccountant()
     ours.history = prv.history = [(noise, rate, steps)]
-    found = ours.bounds(1e-5)
+    bounds = ours.bounds(1e-5)
+
+    # The interval of PRV, with errors of epsilon 0.01 and delta 1e-8.
     discrete = prv._get_dprv(eps_error=0.01, delta_error=1e-8)
     lower, _, upper = discrete.compute_epsilon(1e-5, 1e-8, 0.01)
-    assert lower <= found.lower <= found.upper <= upper
-    assert ours.get_epsilon(1e-5) == found.upper
+    assert lower <= bounds.lower <= bounds.upper <= upper
+    assert ours.get_epsilon(1e-5) == bounds.upper
 
 
 @pytest.mark.parametrize(
@@ -42,31 +49,40 @@ def test_bounds_are_within_the_interval_of_prv_on_the_settings_of_its_tests(
 )
 def test_the_noise_multiplier_never_overshoots(target, rate, steps):
     noise = get_noise_multiplier(
-        target_epsilon=target, target_delta=1e-5, sample_rate=rate, steps=steps,
+        target_epsilon=target,
+        target_delta=1e-5,
+        sample_rate=rate,
+        steps=steps,
         accountant="privplan",
-    )  # fmt: skip
+    )
     history = History.repeated(Release(noise, rate), steps)
     certified = accountant("pld").epsilon(history, 1e-5, Relation.ADD_REMOVE)
     assert target - 0.02 <= certified.lower <= certified.upper <= target
 
 
 def test_steps_states_and_changed_histories():
-    one = PrivplanAccountant()
-    assert one.get_epsilon(1e-5) == 0
+    ours = PrivplanAccountant()
+    assert ours.get_epsilon(1e-5) == 0
     for _ in range(30):
-        one.step(noise_multiplier=1.0, sample_rate=0.01)
-    first = one.get_epsilon(delta=1e-5, alphas=None)
+        ours.step(noise_multiplier=1.0, sample_rate=0.01)
+    first = ours.get_epsilon(delta=1e-5, alphas=None)
     for _ in range(5):
-        one.step(noise_multiplier=2.0, sample_rate=0.01)
-    assert one.history == [(1.0, 0.01, 30), (2.0, 0.01, 5)]
-    assert len(one) == 35
-    assert first < one.get_epsilon(1e-5)
-    other = PrivplanAccountant()
-    other.load_state_dict(json.loads(json.dumps(one.state_dict())))
-    assert other.history == one.history
-    assert other.get_epsilon(1e-5) == pytest.approx(one.get_epsilon(1e-5), rel=2e-4)
-    one.history = [(1.0, 0.01, 30)]
-    assert one.get_epsilon(1e-5) == pytest.approx(first, rel=2e-4)
+        ours.step(noise_multiplier=2.0, sample_rate=0.01)
+    assert ours.history == [(1.0, 0.01, 30), (2.0, 0.01, 5)]
+    assert len(ours) == 35
+    assert first < ours.get_epsilon(1e-5)
+
+    # A state goes through JSON and comes back.
+    restored = PrivplanAccountant()
+    restored.load_state_dict(json.loads(json.dumps(ours.state_dict())))
+    assert restored.history == ours.history
+    assert restored.get_epsilon(1e-5) == pytest.approx(ours.get_epsilon(1e-5), rel=2e-4)
+
+    # Opacus assigns to the history, and what was spent follows.
+    ours.history = [(1.0, 0.01, 30)]
+    assert ours.get_epsilon(1e-5) == pytest.approx(first, rel=2e-4)
+
+    # What is no history is refused, and nothing changes.
     for history in (
         [(1.0, 2.0, 1)],
         [(1.0, 0.5)],
@@ -75,12 +91,12 @@ def test_steps_states_and_changed_histories():
         [(1.0, 0.1, -1)],
     ):
         with pytest.raises(InputError):
-            other.load_state_dict({"mechanism": "privplan", "history": history})
-        assert len(other) == 35
+            restored.load_state_dict({"mechanism": "privplan", "history": history})
+        assert len(restored) == 35
     with pytest.raises(ValueError, match="rdp"):
-        other.load_state_dict({"mechanism": "rdp", "history": []})
+        restored.load_state_dict({"mechanism": "rdp", "history": []})
     with pytest.raises(InputError, match="sampling_ratio"):
-        one.step(noise_multiplier=1.0, sample_rate=1.5)
+        ours.step(noise_multiplier=1.0, sample_rate=1.5)
 
 
 def test_a_privacy_engine_counts_its_steps_and_keeps_its_budget(tmp_path):
@@ -91,10 +107,14 @@ def test_a_privacy_engine_counts_its_steps_and_keeps_its_budget(tmp_path):
     model = torch.nn.Linear(3, 2)
     engine = PrivacyEngine(accountant="privplan")
     model, optimizer, loader = engine.make_private_with_epsilon(
-        module=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
-        data_loader=torch.utils.data.DataLoader(data, batch_size=16), target_epsilon=3.0,
-        target_delta=1e-3, epochs=2, max_grad_norm=1.0,
-    )  # fmt: skip
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        data_loader=torch.utils.data.DataLoader(data, batch_size=16),
+        target_epsilon=3.0,
+        target_delta=1e-3,
+        epochs=2,
+        max_grad_norm=1.0,
+    )
     for _ in range(2):
         for inputs, labels in loader:
             optimizer.zero_grad()
@@ -134,13 +154,13 @@ def begun(guard, size=SIZE):
     )
 
 
-def train(guard, most=None):
+def train(guard, max_steps=None):
     """Train, and return the sizes of the batches."""
     torch.manual_seed(0)
     private, stepper, batches = begun(guard)
     sizes = []
     for done, (inputs, labels) in enumerate(batches):
-        if done == most:
+        if done == max_steps:
             break
         stepper.zero_grad()
         torch.nn.functional.cross_entropy(private(inputs), labels).backward()
@@ -152,7 +172,7 @@ def train(guard, most=None):
 def test_each_step_is_booked_with_the_noise_of_opacus(tmp_path):
     the_plan = plan()
     with Guard(the_plan, tmp_path) as guard:
-        sizes = train(guard, most=7)
+        sizes = train(guard, max_steps=7)
         assert guard.round == 8
         sizes += train(guard)
         assert guard.finished
@@ -199,18 +219,27 @@ def test_what_does_not_fit_opacus_is_refused(tmp_path):
         private, stepper, batches = begun(guard)
         inputs, labels = next(iter(batches))
         torch.nn.functional.cross_entropy(private(inputs), labels).backward()
-        stepper.noise_multiplier, stepper.max_grad_norm = 0.11, 5.0  # the same product
+
+        # The same noise at a larger clipping norm.
+        stepper.noise_multiplier = 0.11
+        stepper.max_grad_norm = 5.0
         with pytest.raises(
             InputError, match=r"max_grad_norm: must be 0\.5, as in the plan, fo"
         ):
             stepper.step()
-        stepper.noise_multiplier, stepper.max_grad_norm = 0.5, 0.5  # a scheduler
+
+        # As a scheduler of the noise would do.
+        stepper.noise_multiplier = 0.5
+        stepper.max_grad_norm = 0.5
         with pytest.raises(
             InputError, match=r"noise_multiplier: must be 1\.1 or more, as in"
         ):
             stepper.step()
-        stepper.noise_multiplier, stepper.max_grad_norm = 1.1, 5.0
-        stepper.signal_skip_step()  # the first part of a batch that is too large
+
+        # The first part of a batch that is too large for memory is checked as well.
+        stepper.noise_multiplier = 1.1
+        stepper.max_grad_norm = 5.0
+        stepper.signal_skip_step()
         with pytest.raises(InputError, match="max_grad_norm"):
             stepper.step()
         assert guard.round == 1
@@ -223,7 +252,7 @@ def test_gradients_that_are_not_finite_add_nothing(tmp_path):
         inputs[0] = torch.nan
         torch.nn.functional.cross_entropy(private(inputs), labels).backward()
         stepper.step()
-        assert all(one.isfinite().all() for one in private.parameters())
+        assert all(values.isfinite().all() for values in private.parameters())
         share = read_ledger(tmp_path, plan(rounds=2).digest).records[0].shares[0]
     assert (share.excluded, share.cohort) == (1, len(inputs))
 
@@ -231,12 +260,10 @@ def test_gradients_that_are_not_finite_add_nothing(tmp_path):
 def test_the_guarded_engine_has_the_plan_in_epochs(tmp_path):
     plan().save(tmp_path / "plan.json")
     engine = GuardedEngine(tmp_path / "plan.json", tmp_path / "run")
-    given = {"noise_multiplier": 1.1, "max_grad_norm": 0.5}
+    settings = {"noise_multiplier": 1.1, "max_grad_norm": 0.5}
     module = torch.nn.Linear(4, 2)
-    stepper, loader = (
-        torch.optim.SGD(module.parameters(), lr=0.1),
-        DataLoader(data(), 20),
-    )
+    stepper = torch.optim.SGD(module.parameters(), lr=0.1)
+    loader = DataLoader(data(), 20)
     for name, wrong in (
         ("noise_multiplier", 1.0),
         ("max_grad_norm", 0.6),
@@ -247,8 +274,9 @@ def test_the_guarded_engine_has_the_plan_in_epochs(tmp_path):
                 module=module,
                 optimizer=stepper,
                 data_loader=loader,
-                **{**given, name: wrong},
+                **{**settings, name: wrong},
             )
+
     target = {"target_epsilon": 9.0, "target_delta": 1e-4, "epochs": 2}
     for name, wrong in (("target_epsilon", 8.0), ("target_delta", 1e-6), ("epochs", 3)):
         with pytest.raises(InputError, match=name):
@@ -266,11 +294,13 @@ def test_the_guarded_engine_has_the_plan_in_epochs(tmp_path):
             stepper.zero_grad()
             torch.nn.functional.cross_entropy(private(inputs), labels).backward()
             stepper.step()
+
     spent = accountant("pld").epsilon(
         History.repeated(Release(1.1, 0.1), 20), 1e-4, "add_remove"
     )
     assert engine.guard.round == 21
     assert spent.lower <= engine.get_epsilon(1e-4) <= spent.upper * 1.001
+
     with pytest.raises(
         BudgetExceededError, match="must be one of the 20 planned rounds, found 21"
     ):

@@ -1,7 +1,8 @@
-"""The quick-starts of four frameworks, guarded by the lines that docs/adapters.md prints."""
+"""Quick-starts of four frameworks, guarded by lines that docs/adapters.md prints."""
 
 import re
 import sys
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -48,75 +49,93 @@ def printed(framework):
     return {CHANGED[framework]: lines}
 
 
-def started(folder, framework, edits=(), arguments=(), *, less_noise=False):
-    """Run the quick-start with its printed changes and further edits; Flower's workers on threads.
+def is_import(line):
+    return line.startswith(("import ", "from "))
 
-    Returns what it printed, after the folder of its run.
+
+def changed_lines(lines, changes):
+    """Lines of a program with the changes of the page, as of a diff without context.
+
+    A removed line says where the lines after it are inserted; until one was removed,
+    they are inserted after the last import.
     """
+    lines = list(lines)
+    position = max(number for number, line in enumerate(lines) if is_import(line)) + 1
+    for change in changes:
+        line = change[1:]
+        if change[0] == "-":
+            position = lines.index(line)
+            del lines[position]
+        else:
+            lines.insert(position, line)
+            position += 1
+    return lines
+
+
+def write_programs(folder, framework, edits):
+    """Write the quick-start's programs with the printed changes, then further edits."""
     programs = {}
     for path in PROGRAMS.glob(f"{framework}_*.txt"):
-        name, lines = (
-            path.stem.removeprefix(f"{framework}_"),
-            path.read_text().splitlines(),
-        )
-        at = (
-            max(
-                i for i, one in enumerate(lines) if one.startswith(("import ", "from "))
-            )
-            + 1
-        )
-        for line in printed(framework).get(name, ()):
-            if line[0] == "-":
-                at = lines.index(line[1:])
-                del lines[at]
-            else:
-                lines.insert(at, line[1:])
-                at += 1
+        name = path.stem.removeprefix(f"{framework}_")
+        changes = printed(framework).get(name, ())
+        lines = changed_lines(path.read_text().splitlines(), changes)
         programs[name] = "\n".join(lines) + "\n"
     for name, old, new in edits:
         assert old in programs[name]
         programs[name] = programs[name].replace(old, new.rstrip())
     for name, text in programs.items():
         (folder / f"{name}.py").write_text(text)
+
+
+def program_of(framework):
+    """Interpreter and script of a quick-start; Flower's has workers on threads."""
+    if framework == "flower":
+        script = PROGRAMS.with_name("flower_project") / "started.py"
+        return [flower("1.42"), str(script)]
+    if framework == "nvflare":
+        return [python_of("nvflare-2.9", ("nvflare==2.9.*",)), "job.py"]
+    if framework == "opacus":
+        return [sys.executable, "mnist.py"]
+    return [python_of("pfl-0.6", ("pfl==0.6.*",)), "train.py"]
+
+
+def started(folder, framework, edits=(), arguments=(), *, less_noise=False):
+    """Run the quick-start with its printed changes and further edits.
+
+    Returns the folder of its run, and what it printed.
+    """
+    write_programs(folder, framework, edits)
     groups, rounds, law = PLANS[framework]
-    plan_of(groups, rounds, delta=1e-3, sampling=law).save(folder / "plan.json")
+    plan_file = folder / "plan.json"
+    plan_of(groups, rounds, delta=1e-3, sampling=law).save(plan_file)
     if less_noise:
-        text = (folder / "plan.json").read_text()
-        changed = re.sub(
-            r'"noise_multiplier": [\d.]+', '"noise_multiplier": 0.01', text
+        noise = re.compile(r'"noise_multiplier": [\d.]+')
+        plan_file.write_text(
+            noise.sub('"noise_multiplier": 0.01', plan_file.read_text())
         )
-        (folder / "plan.json").write_text(changed)
-    python, program = {
-        "flower": lambda: (
-            flower("1.42"),
-            str(PROGRAMS.with_name("flower_project") / "started.py"),
-        ),
-        "nvflare": lambda: (python_of("nvflare-2.9", ("nvflare==2.9.*",)), "job.py"),
-        "opacus": lambda: (sys.executable, "mnist.py"),
-        "pfl": lambda: (python_of("pfl-0.6", ("pfl==0.6.*",)), "train.py"),
-    }[framework]()
-    done = run([python, program, *arguments], folder)
+    done = run([*program_of(framework), *arguments], folder)
     return folder / "run", done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("framework", PLANS)
 def test_three_lines_guard_a_quick_start(tmp_path, framework):
-    lines = [line for part in printed(framework).values() for line in part]
-    assert max(sum(line[0] == sign for line in lines) for sign in "+-") <= 3
+    signs = [line[0] for line in chain(*printed(framework).values())]
+    assert signs.count("+") <= 3
+    assert signs.count("-") <= 3
     folder, output = started(tmp_path, framework)
     assert (folder / "record.json").exists(), output[-2000:]
-    found = load_run(folder)
-    verdict = judge(found, 0)
-    assert (verdict.outcome, found.record.status) == ("kept", "complete")
+    the_run = load_run(folder)
+    verdict = judge(the_run, 0)
+    assert (verdict.outcome, the_run.record.status) == ("kept", "complete")
     assert all(group.realised_upper == group.planned for group in verdict.groups)
 
 
 def faulty(folder, kind, fault):
     """Run a quick-start with a fault, whose answer is checked."""
     row = FAULTS[kind][fault]
-    said = row.pop("said", "digest: must be")
+    message = row.pop("said", "digest: must be")
     folder, output = started(folder, fault.partition(" ")[0], **row)
-    assert said in output, output[-2000:]
+    assert message in output, output[-2000:]
     return folder
 
 
@@ -129,9 +148,10 @@ def test_a_fault_is_refused_before_a_release(tmp_path, fault):
 
 @pytest.mark.parametrize("fault", FAULTS["harmless"])
 def test_a_fault_changes_no_release(tmp_path, fault):
-    found = load_run(faulty(tmp_path, "harmless", fault))
-    assert judge(found, 0).outcome == "kept"
-    shares = [share for record in found.ledger.records for share in record.shares]
+    the_run = load_run(faulty(tmp_path, "harmless", fault))
+    assert judge(the_run, 0).outcome == "kept"
+    records = the_run.ledger.records
+    shares = list(chain.from_iterable(record.shares for record in records))
     assert all(share.largest_norm <= 0.5 for share in shares)
     lost = sum(share.drawn - share.cohort + share.excluded for share in shares)
     assert (lost > 0) == ("lost" in fault)
@@ -139,6 +159,6 @@ def test_a_fault_changes_no_release(tmp_path, fault):
 
 @pytest.mark.parametrize("fault", FAULTS["failed"])
 def test_rounds_without_any_client_are_booked_as_failed(tmp_path, fault):
-    found = load_run(faulty(tmp_path, "failed", fault))
-    assert [bool(record.failure) for record in found.ledger.records] == [True] * 3
-    assert judge(found, 0).outcome == "unverified"
+    the_run = load_run(faulty(tmp_path, "failed", fault))
+    assert [bool(record.failure) for record in the_run.ledger.records] == [True] * 3
+    assert judge(the_run, 0).outcome == "unverified"

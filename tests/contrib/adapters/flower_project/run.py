@@ -1,7 +1,7 @@
-"""A run of Flower on digits: server, strategy, client mod and clients of flwr, on threads.
+"""Flower on digits: flwr's server, strategy, client mod and clients, on threads.
 
-``python run.py PLAN RUN CLIENTS ROUNDS STRATEGY``. Only the workers are replaced: flwr's simulation
-starts Ray, which takes longer than the run. Prints lines of JSON.
+``python run.py PLAN RUN CLIENTS ROUNDS STRATEGY``. Only the workers are replaced:
+flwr's simulation starts Ray, which takes longer than the run. Prints lines of JSON.
 """
 
 import hashlib
@@ -42,7 +42,8 @@ def train(weights, bias, x, y):
         scores = x @ weights + bias
         scores = np.exp(scores - scores.max(1, keepdims=True))
         error = scores / scores.sum(1, keepdims=True) - np.eye(10)[y]
-        weights, bias = weights - 0.5 * x.T @ error / len(y), bias - 0.5 * error.mean(0)
+        weights = weights - 0.5 * x.T @ error / len(y)
+        bias = bias - 0.5 * error.mean(0)
     return weights, bias
 
 
@@ -53,7 +54,7 @@ app = ClientApp(mods=[clipping_mod])
 def client_train(message, context):
     number = int(context.node_config["partition-id"])
     rows = TRAIN[number :: int(CLIENTS)]
-    weights, bias = (one.numpy() for one in message.content["arrays"].values())
+    weights, bias = (array.numpy() for array in message.content["arrays"].values())
     weights, bias = train(weights, bias, X[rows], Y[rows])
     arrays = ArrayRecord([weights.astype("f4"), bias.astype("f4")])
     metrics = MetricRecord({"num-examples": len(rows)})
@@ -64,11 +65,14 @@ server = ServerApp()
 
 
 def accuracy(round_, arrays):
-    weights, bias = (one.numpy() for one in arrays.values())
-    found = float(((X[TEST] @ weights + bias).argmax(1) == Y[TEST]).mean())
+    weights, bias = (array.numpy() for array in arrays.values())
+    share_correct = float(((X[TEST] @ weights + bias).argmax(1) == Y[TEST]).mean())
     digest = hashlib.sha256(weights.tobytes() + bias.tobytes()).hexdigest()
-    print(json.dumps({"round": round_, "accuracy": found, "model": digest}), flush=True)
-    return MetricRecord({"accuracy": found})
+    print(
+        json.dumps({"round": round_, "accuracy": share_correct, "model": digest}),
+        flush=True,
+    )
+    return MetricRecord({"accuracy": share_correct})
 
 
 @server.main()

@@ -1,4 +1,7 @@
-"""Workers of flwr's simulation on threads of this process; flwr's own start Ray, which is slow."""
+"""Workers of flwr's simulation on threads of this process; flwr's own start Ray.
+
+Ray takes longer to start than the runs of the tests.
+"""
 
 import sys
 import types
@@ -9,7 +12,8 @@ class Threads:
     """A backend of the simulation."""
 
     def __init__(self, config):
-        self.app, self.num_workers = None, 2
+        self.app = None
+        self.num_workers = 2
 
     def build(self, app_fn):
         self.app = app_fn()

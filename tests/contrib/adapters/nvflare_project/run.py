@@ -1,4 +1,4 @@
-"""A job in NVFlare's simulator: ``python run.py PLAN RUN WORKSPACE``; four sites, two groups."""
+"""A job of four sites in NVFlare's simulator: ``python run.py PLAN RUN WORKSPACE``."""
 
 import os
 import sys
