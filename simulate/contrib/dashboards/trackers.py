@@ -1,4 +1,4 @@
-"""``simulate --track``: metrics for TensorBoard, MLflow and Weights & Biases, offline."""
+"""``simulate --track``: metrics for TensorBoard, MLflow and Weights & Biases."""
 
 from __future__ import annotations
 
@@ -37,12 +37,16 @@ def configuration(plan: Plan, record: RunRecord) -> dict[str, Any]:
 class TensorBoard(Tracker):
     """Event files for ``tensorboard --logdir RUN/tracking/tensorboard``."""
 
-    package, module = "tensorboard", "torch.utils.tensorboard"
+    package = "tensorboard"
+    module = "torch.utils.tensorboard"
 
     _writer: Any = None
 
     def on_start(self, plan: Plan, record: RunRecord) -> None:
-        """Continue after the round that the run resumes from; later events are discarded."""
+        """Continue after the round that the run resumes from.
+
+        Later events are discarded.
+        """
         purge = record.rounds_done + 1 if record.rounds_done else None
         self._writer = self._library.SummaryWriter(str(self._folder), purge_step=purge)
         text = json.dumps(configuration(plan, record), indent=1)
@@ -67,9 +71,11 @@ class MLflow(Tracker):
     ``mlflow ui --backend-store-uri RUN/tracking/mlflow`` shows the default one.
     """
 
-    package, module = "mlflow", "mlflow.tracking"
+    package = "mlflow"
+    module = "mlflow.tracking"
     experiment = "privplan"
-    run_id = "run-id.txt"  # identifier of the run in the store, by which a resumed run goes on
+    # File of the identifier of the run in the store, by which a resumed run goes on.
+    run_id = "run-id.txt"
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -78,24 +84,25 @@ class MLflow(Tracker):
             address = folder.absolute().as_uri()
             os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
         self._client: Any = self._library.MlflowClient(tracking_uri=address)
-        self._run, self._status = "", "KILLED"
+        self._run = ""
+        self._status = "KILLED"
 
     def on_start(self, plan: Plan, record: RunRecord) -> None:
         """Create the run, or continue the one that the folder names."""
-        known = self._folder / self.run_id
-        if known.exists() and record.rounds_done:
-            self._run = known.read_text(encoding="utf-8").strip()
+        path = self._folder / self.run_id
+        if path.exists() and record.rounds_done:
+            self._run = path.read_text(encoding="utf-8").strip()
             self._client.update_run(self._run, status="RUNNING")
             return
-        found = self._client.get_experiment_by_name(self.experiment)
-        made = (
-            found.experiment_id
-            if found
-            else self._client.create_experiment(self.experiment)
-        )
+        experiment = self._client.get_experiment_by_name(self.experiment)
+        if experiment:
+            experiment_id = experiment.experiment_id
+        else:
+            experiment_id = self._client.create_experiment(self.experiment)
         name = f"{record.algorithm}, {record.dataset}, seed {record.seed}"
-        self._run = self._client.create_run(made, run_name=name).info.run_id
-        write_text(known, self._run + "\n")
+        run = self._client.create_run(experiment_id, run_name=name)
+        self._run = run.info.run_id
+        write_text(path, self._run + "\n")
         for key, value in configuration(plan, record).items():
             self._client.log_param(self._run, _allowed(key), value)
 
@@ -105,7 +112,8 @@ class MLflow(Tracker):
         """Write metrics at a round."""
         for name, value in values.items():
             self._client.log_metric(self._run, _allowed(name), value, step=round_)
-        self._status = "FINISHED" if final else self._status
+        if final:
+            self._status = "FINISHED"
 
     def close(self) -> None:
         """End the run in the store."""
@@ -121,24 +129,27 @@ def _allowed(name: str) -> str:
 class WeightsAndBiases(Tracker):
     """A Weights & Biases run, offline in the run folder.
 
-    ``wandb sync RUN/tracking/wandb/wandb/offline-run-*`` uploads it. WANDB_MODE=online sends it
-    at once, WANDB_PROJECT names another project.
+    ``wandb sync RUN/tracking/wandb/wandb/offline-run-*`` uploads it. WANDB_MODE=online
+    sends it at once, WANDB_PROJECT names another project.
     """
 
-    package, module = "wandb", "wandb"
+    package = "wandb"
+    module = "wandb"
 
     _run: Any = None
 
     def on_start(self, plan: Plan, record: RunRecord) -> None:
-        """Start the run; a resumed one has the same identifier, so that it is one after upload."""
+        """Start the run; a resumed one has the same identifier.
+
+        So both parts are one run after the upload.
+        """
         self._folder.mkdir(parents=True, exist_ok=True)
+        identifier = f"{record.algorithm}-{record.seed}-{plan.digest[:12]}"
         self._run = self._library.init(
             project=os.environ.get("WANDB_PROJECT", "privplan"),
             dir=str(self._folder),
             mode=os.environ.get("WANDB_MODE", "offline"),
-            id=f"{record.algorithm}-{record.seed}-{plan.digest[:12]}".replace(
-                "+", "plus"
-            ),
+            id=identifier.replace("+", "plus"),
             resume="allow",
             config=configuration(plan, record),
             settings=self._library.Settings(silent=True, console="off"),

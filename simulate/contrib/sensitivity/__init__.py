@@ -1,7 +1,8 @@
 """Sensitivity tests of registered algorithms, on the code that trains.
 
-``check_sensitivity`` executes rounds on neighbouring data sets with the noise off and compares all
-outputs. The package may import everything of ``simulate``; nothing imports it.
+``check_sensitivity`` executes rounds on neighbouring data sets with the noise off and
+compares all outputs. The package may import everything of ``simulate``; nothing imports
+it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``python -m simulate.contrib.sensitivity``: sensitivity tests of registered algorithms."""
+"""``python -m simulate.contrib.sensitivity``: tests of registered algorithms."""
 
 from __future__ import annotations
 
@@ -30,6 +30,9 @@ COLUMNS = (
 
 @click.command(
     "python -m simulate.contrib.sensitivity",
+    help="Execute rounds of ALGORITHM (a registered name, or all) on neighbouring data "
+    "sets.\n\nExit code 0: every difference is within its claimed bound, and no other "
+    "output differs. 4: a claim does not hold; it is named. 2: bad input.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.argument("algorithm")
@@ -41,11 +44,7 @@ COLUMNS = (
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.pass_context
 def command(ctx: click.Context, algorithm: str, plan: Path | None, seed: int) -> None:
-    """Execute rounds of ALGORITHM (a registered name, or all) on neighbouring data sets.
-
-    Exit code 0: every difference is within its claimed bound, and no other output differs. 4: a
-    claim does not hold; it is named. 2: bad input.
-    """
+    """Execute rounds of an algorithm on neighbouring data sets."""
     try:
         names = (
             list(ALGORITHMS) if algorithm == "all" else [ALGORITHMS.name_of(algorithm)]
@@ -61,7 +60,7 @@ def command(ctx: click.Context, algorithm: str, plan: Path | None, seed: int) ->
         error(str(fault))
         ctx.exit(fault.exit_code)
     caption = "largest: largest difference of releases over its claimed bound"
-    render.table("sensitivity tests", COLUMNS, [_row(one) for one in reports], caption)
+    render.table("sensitivity tests", COLUMNS, list(map(_row, reports)), caption)
     for report in reports:
         for violation in report.violations:
             render.text(f"{report.algorithm} ({report.plan}): {violation}")

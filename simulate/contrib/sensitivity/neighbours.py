@@ -1,7 +1,7 @@
 """Changes of an experiment: other participants, records, updates, noise or releases.
 
-Each function returns an experiment whose components call those of the given one, so that a round
-of the engine executes the algorithm's own code on neighbouring data sets.
+Each function returns an experiment whose components call those of the given one, so
+that a round of the engine executes the algorithm's own code on neighbouring data sets.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ Positions = Callable[[np.ndarray], np.ndarray]
 
 
 class ConstantNoise(np.random.Generator):
-    """A generator whose normal and Laplace draws are constant; other draws are the stream's.
+    """A generator whose normal and Laplace draws are constant.
+
+    Other draws are the stream's.
 
     Args:
         source: the stream.
@@ -53,7 +55,9 @@ class ConstantNoise(np.random.Generator):
         self, source: np.random.Generator, value: float, only: int | None = None
     ) -> None:
         super().__init__(source.bit_generator)
-        self._value, self._only, self._drawn = value, only, 0
+        self._value = value
+        self._only = only
+        self._drawn = 0
 
     def _constant(self, size: Any) -> Any:
         value = self._value if self._only in (None, self._drawn) else 0.0
@@ -82,7 +86,8 @@ def with_noise(
     experiment: Experiment, value: float, only: int | None = None
 ) -> Experiment:
     """All noise is ``value`` standard deviations on each coordinate; 0 is no noise."""
-    local, mechanism = experiment.algorithm.local, experiment.algorithm.mechanism
+    local = experiment.algorithm.local
+    mechanism = experiment.algorithm.mechanism
 
     def constant(noise: Noise) -> Noise:
         return lambda index: ConstantNoise(noise(index), value, only)
@@ -108,24 +113,29 @@ def with_participants(
     """The group's cohort of a round is changed, by positions within the group."""
     sampler = experiment.algorithm.sampler
     name = experiment.algorithm.plan.groups[group].name
-    own = fingerprint(
-        experiment.private_stream(Purpose.SAMPLING, round_, group, group=name)
-    )
+    # A sampler does not know of which group it draws; its stream tells.
+    stream = experiment.private_stream(Purpose.SAMPLING, round_, group, group=name)
+    group_fingerprint = fingerprint(stream)
 
     def draw(
         generator: np.random.Generator, clients: int, ratio: float, number: int
     ) -> np.ndarray:
-        of_group = number == round_ and fingerprint(generator) == own
+        is_of_group = number == round_ and fingerprint(generator) == group_fingerprint
         drawn = sampler.draw(generator, clients, ratio, number)
-        return change(drawn) if of_group else drawn
+        return change(drawn) if is_of_group else drawn
 
     return _with(experiment, sampler=replace(sampler, draw=draw))
 
 
 def with_records(experiment: Experiment, client: int) -> Experiment:
-    """All records of a client are replaced: inverted pixels or other tokens, and other labels."""
-    data, rows = experiment.data, torch.from_numpy(experiment.partition.records(client))
-    x, y = data.train_x.clone(), data.train_y.clone()
+    """All records of a client are replaced.
+
+    By inverted pixels or other tokens, and other labels.
+    """
+    data = experiment.data
+    rows = torch.from_numpy(experiment.partition.records(client))
+    x = data.train_x.clone()
+    y = data.train_y.clone()
     x[rows] = x.max() - x[rows]
     y[rows] = (y[rows] + 1) % len(data.classes)
     return replace(experiment, data=replace(data, train_x=x, train_y=y))
@@ -169,16 +179,19 @@ def recording(experiment: Experiment, store: list[Released]) -> Experiment:
 
 def with_releases(experiment: Experiment, releases: Sequence[Released]) -> Experiment:
     """The mechanism is executed, and the given releases are used instead of its own."""
-    return _observed(
-        experiment, lambda index, own: releases[index] if index < len(releases) else own
-    )
+
+    def use(index: int, release: Released) -> Released:
+        return releases[index] if index < len(releases) else release
+
+    return _observed(experiment, use)
 
 
 def _observed(
     experiment: Experiment, observe: Callable[[int, Released], Released]
 ) -> Experiment:
     """Each release passes through a function of its index in the round."""
-    mechanism, count = experiment.algorithm.mechanism, 0
+    mechanism = experiment.algorithm.mechanism
+    count = 0
     inner_client = mechanism.release_client
 
     def seen(release: Released) -> Released:
@@ -192,9 +205,7 @@ def _observed(
         weights: Mapping[str, float],
         noise: Noise,
     ) -> tuple[Released, ...]:
-        return tuple(
-            seen(one) for one in mechanism.release(round_, sums, weights, noise)
-        )
+        return tuple(map(seen, mechanism.release(round_, sums, weights, noise)))
 
     def release_client(round_: int, update: ClientUpdate, weight: float) -> Released:
         if inner_client is None:
@@ -207,18 +218,23 @@ def _observed(
     return _with(experiment, mechanism=observed)
 
 
-# --- Result of the sensitivity tests of one algorithm. -------------------------------------------
+# Result of the sensitivity tests of one algorithm.
 
 
 @dataclass(frozen=True)
 class Violation:
-    """A difference between two executions that the claims of the algorithm exclude."""
+    """A difference between two executions that the claims of the algorithm exclude.
 
-    # the claim: ``sensitivity``, ``noise``, ``coordinates``, ``model``, ``metrics``, ``ledger``,
-    # ``personal state`` or ``other releases``
+    Attributes:
+        rule: the claim: ``sensitivity``, ``noise``, ``coordinates``, ``model``,
+            ``metrics``, ``ledger``, ``personal state`` or ``other releases``.
+        case: the neighbouring data sets.
+        found: what differs, and by how much.
+    """
+
     rule: str
-    case: str  # the neighbouring data sets
-    found: str  # what differs, and by how much
+    case: str
+    found: str
 
     def __str__(self) -> str:
         return f"{self.rule}: {self.case}: {self.found}"
@@ -226,18 +242,27 @@ class Violation:
 
 @dataclass(frozen=True)
 class SensitivityReport:
-    """Result of the sensitivity tests of one algorithm under one plan."""
+    """Result of the sensitivity tests of an algorithm under a plan.
 
-    algorithm: str  # name of the algorithm
-    plan: str  # name of the plan
-    unit: str  # unit of privacy of the releases; ``none`` where no bound is claimed
-    executions: int  # number of executed rounds
-    compared: (
-        int  # number of pairs of executions whose releases were compared with the bound
-    )
-    # largest difference of releases over its claimed bound; None where no bound is claimed
+    Attributes:
+        algorithm: name of the algorithm.
+        plan: name of the plan.
+        unit: unit of privacy of the releases; ``none`` where no bound is claimed.
+        executions: number of executed rounds.
+        compared: number of pairs of executions whose releases were compared with the
+            bound.
+        largest_ratio: largest difference of releases over its claimed bound; None where
+            no bound is claimed.
+        violations: claims that do not hold, one per rule, in the order in which they
+            were seen.
+    """
+
+    algorithm: str
+    plan: str
+    unit: str
+    executions: int
+    compared: int
     largest_ratio: float | None
-    # claims that do not hold, one per rule, in the order in which they were found
     violations: tuple[Violation, ...]
 
     @property
@@ -257,26 +282,25 @@ class Findings:
     def bounded(self, case: str, difference: float, bound: float, slack: float) -> None:
         """Compare the norm of a difference with a claimed bound."""
         self.compared += 1
-        ratio = (
-            difference / bound
-            if bound > 0
-            else (0.0 if difference <= slack else float("inf"))
-        )
+        ratio = float("inf")
+        if bound > 0:
+            ratio = difference / bound
+        elif difference <= slack:
+            ratio = 0.0
         self.largest_ratio = max(ratio, self.largest_ratio or 0.0)
-        if (
-            not difference <= bound + slack
-        ):  # a difference that is not a number is no bound either
-            found = f"releases differ by {difference:.6g}, claimed {bound:.6g}"
-            self.broken("sensitivity", case, found)
+        # A difference that is not a number is no bound either.
+        if not difference <= bound + slack:
+            fault = f"releases differ by {difference:.6g}, claimed {bound:.6g}"
+            self.broken("sensitivity", case, fault)
 
-    def equal(self, rule: str, case: str, same: bool, found: str) -> None:
+    def equal(self, rule: str, case: str, same: bool, fault: str) -> None:
         """Record a violation of a rule unless two outputs are the same."""
         if not same:
-            self.broken(rule, case, found)
+            self.broken(rule, case, fault)
 
-    def broken(self, rule: str, case: str, found: str) -> None:
+    def broken(self, rule: str, case: str, fault: str) -> None:
         """Record a violation; only the first of each rule is reported."""
-        self._violations.setdefault(rule, Violation(rule, case, found))
+        self._violations.setdefault(rule, Violation(rule, case, fault))
 
     @property
     def violations(self) -> tuple[Violation, ...]:
@@ -284,18 +308,25 @@ class Findings:
         return tuple(self._violations.values())
 
 
-# --- Outputs of one executed round, and their comparison. ----------------------------------------
+# Outputs of one executed round, and their comparison.
 
 UNPROTECTED_RELEASE = frozenset({"noise_sum_squares", "residual", "shares"})
 """Fields of a ledger line that no noise protects; shares are compared on their own."""
 UNPROTECTED_SHARE = frozenset(
     {"cohort", "participants", "largest_norm", "clipped", "excluded", "records"}
 )
-"""Fields of a group's share in a ledger line that no noise protects. ``docs/threat-model.md`` names
-them; a field that is not listed here must not depend on a client."""
+"""Fields of a group's share in a ledger line that no noise protects.
+
+``docs/threat-model.md`` names them; a field that is not listed here must not depend on a
+client.
+"""
 PERSONAL_ROUNDING = 1e-5
-"""Largest relative difference of other clients' personal state where a client is missing, since
-batched float32 kernels then round differently."""
+"""Largest relative difference of other clients' personal state where one is missing.
+
+Batched float32 kernels then round differently.
+"""
+# Sizes of personal state below this count as this.
+_LEAST_SIZE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -317,7 +348,8 @@ def execute(
     experiment: Experiment, before: Progress, *, evaluate: bool = False
 ) -> Outputs:
     """Execute the round after a state of training."""
-    ledger, releases = MemoryLedger(experiment.algorithm.plan.digest), list[Released]()
+    ledger = MemoryLedger(experiment.algorithm.plan.digest)
+    releases: list[Released] = []
     with one_core():
         after = run_round(recording(experiment, releases), before, ledger)
         if evaluate:
@@ -326,20 +358,22 @@ def execute(
     return Outputs(after, tuple(releases), tuple(ledger.records), coordinates)
 
 
-def compare_ledgers(found: Findings, case: str, left: Outputs, right: Outputs) -> None:
+def compare_ledgers(
+    findings: Findings, case: str, left: Outputs, right: Outputs
+) -> None:
     """Record differences of the ledgers outside the fields that no noise protects."""
     same = len(left.records) == len(right.records)
-    found.equal("ledger", case, same, "another number of releases")
-    for one, other in zip(left.records, right.records, strict=False):
-        for name, values in _differences(one, other):
-            found.broken("ledger", case, f"{name} is {values[0]}, then {values[1]}")
+    findings.equal("ledger", case, same, "another number of releases")
+    for line, changed in zip(left.records, right.records, strict=False):
+        for name, (value, other_value) in _differences(line, changed):
+            findings.broken("ledger", case, f"{name} is {value}, then {other_value}")
 
 
 def _differences(
-    one: ReleaseRecord, other: ReleaseRecord
+    line: ReleaseRecord, changed: ReleaseRecord
 ) -> Iterator[tuple[str, tuple[Any, Any]]]:
-    yield from _fields(one.model_dump(), other.model_dump(), UNPROTECTED_RELEASE)
-    for left, right in zip(one.shares, other.shares, strict=False):
+    yield from _fields(line.model_dump(), changed.model_dump(), UNPROTECTED_RELEASE)
+    for left, right in zip(line.shares, changed.shares, strict=False):
         yield from _fields(left.model_dump(), right.model_dump(), UNPROTECTED_SHARE)
 
 
@@ -352,47 +386,55 @@ def _fields(
 
 
 def compare_derived(
-    found: Findings, case: str, left: Outputs, right: Outputs, *, personal_models: bool
+    findings: Findings,
+    case: str,
+    left: Outputs,
+    right: Outputs,
+    *,
+    personal_models: bool,
 ) -> None:
-    """Record differences of model and metrics after rounds that used the same releases."""
-    one, other = left.progress, right.progress
-    found.equal(
-        "model",
-        case,
-        torch.equal(one.theta, other.theta),
-        _apart(one.theta, other.theta),
-    )
-    found.equal(
-        "model", case, one.server.keys() == other.server.keys(), "another server state"
-    )
-    for name in _unequal(one.server, other.server):
-        found.broken(
+    """Record differences of model and metrics after rounds with the same releases."""
+    first = left.progress
+    second = right.progress
+    is_same_model = torch.equal(first.theta, second.theta)
+    fault = _parameter_difference(first.theta, second.theta)
+    findings.equal("model", case, is_same_model, fault)
+    has_same_state = first.server.keys() == second.server.keys()
+    findings.equal("model", case, has_same_state, "another server state")
+    for name in _unequal(first.server, second.server):
+        findings.broken(
             "model", case, f"the server's {name} differs under the same releases"
         )
+    # Personal models are evaluated on their client's records.
     if not personal_models:
-        now, then = left.metrics, right.metrics
-        same = (now.accuracy, now.loss) == (then.accuracy, then.loss)
-        values = f"accuracy {now.accuracy:.6g}, then {then.accuracy:.6g}; loss {now.loss}, then "
-        values += f"{then.loss}, under the same releases"
-        found.equal("metrics", case, same, values)
+        now = left.metrics
+        then = right.metrics
+        same = now.accuracy == then.accuracy and now.loss == then.loss
+        fault = (
+            f"accuracy {now.accuracy:.6g}, then {then.accuracy:.6g}; loss {now.loss}, "
+            f"then {then.loss}, under the same releases"
+        )
+        findings.equal("metrics", case, same, fault)
 
 
-def _unequal(one: State, other: State) -> Iterator[str]:
+def _unequal(left: State, right: State) -> Iterator[str]:
     return (
         name
-        for name in one
-        if name in other and not torch.equal(one[name], other[name])
+        for name in left
+        if name in right and not torch.equal(left[name], right[name])
     )
 
 
-def _apart(one: Tensor, other: Tensor) -> str:
-    changed = (one != other).nonzero().flatten()
-    most = f"{float((one - other).abs().max()):.3g}" if len(changed) else "nothing"
-    return f"{len(changed)} parameters differ under the same releases, by {most}"
+def _parameter_difference(left: Tensor, right: Tensor) -> str:
+    changed = (left != right).nonzero().flatten()
+    largest = "nothing"
+    if len(changed):
+        largest = f"{float((left - right).abs().max()):.3g}"
+    return f"{len(changed)} parameters differ under the same releases, by {largest}"
 
 
 def compare_personal(
-    found: Findings,
+    findings: Findings,
     case: str,
     left: Outputs,
     right: Outputs,
@@ -400,29 +442,26 @@ def compare_personal(
     tolerance: float = 0.0,
 ) -> None:
     """Record differences of the personal state of clients other than ``client``."""
-    one, other = left.progress.personal, right.progress.personal
-    for number in (one.keys() | other.keys()) - {client}:
-        if number not in one or number not in other:
-            found.broken(
-                "personal state", case, f"client {number} has state in one run only"
-            )
+    rule = "personal state"
+    first = left.progress.personal
+    second = right.progress.personal
+    for number in (first.keys() | second.keys()) - {client}:
+        if number not in first or number not in second:
+            findings.broken(rule, case, f"client {number} has state in one run only")
             continue
-        size = (
-            max(float(one[number].abs().amax()), 1e-6) if one[number].numel() else 1.0
-        )
-        apart = (
-            float((one[number] - other[number]).abs().amax())
-            if one[number].numel()
-            else 0.0
-        )
-        same = math.isfinite(apart) and apart <= tolerance * size
-        found.equal(
-            "personal state", case, same, f"client {number}'s differs by {apart:.3g}"
-        )
+        state = first[number]
+        size = 1.0
+        difference = 0.0
+        if state.numel():
+            size = max(float(state.abs().amax()), _LEAST_SIZE)
+            difference = float((state - second[number]).abs().amax())
+        same = math.isfinite(difference) and difference <= tolerance * size
+        fault = f"client {number}'s differs by {difference:.3g}"
+        findings.equal(rule, case, same, fault)
 
 
 def check_coordinates(
-    found: Findings, case: str, experiment: Experiment, outputs: Outputs
+    findings: Findings, case: str, experiment: Experiment, outputs: Outputs
 ) -> None:
     """Record releases of other coordinates than the algorithm claims."""
     claimed = declaration(
@@ -432,12 +471,14 @@ def check_coordinates(
     digest = "" if chosen is None else mask_digest(chosen.cpu().numpy())
     by_client = experiment.algorithm.mechanism.release_client is not None
     for release, record in zip(outputs.releases, outputs.records, strict=False):
-        length, noisy = release.vector.numel(), record.dimension
-        if not by_client:
-            rule = f"{length} coordinates are released, {claimed} claimed"
-            found.equal("coordinates", case, length <= claimed, rule)
-        if record.noise.noisy and not by_client:
-            rule = f"{length} coordinates are released, {noisy} with noise"
-            found.equal("coordinates", case, length == noisy, rule)
-            rule = "the released coordinates are not those of the public mask"
-            found.equal("coordinates", case, record.support == digest, rule)
+        length = release.vector.numel()
+        if by_client:
+            continue
+        fault = f"{length} coordinates are released, {claimed} claimed"
+        findings.equal("coordinates", case, length <= claimed, fault)
+        if record.noise.noisy:
+            noisy_length = record.dimension
+            fault = f"{length} coordinates are released, {noisy_length} with noise"
+            findings.equal("coordinates", case, length == noisy_length, fault)
+            fault = "the released coordinates are not those of the public mask"
+            findings.equal("coordinates", case, record.support == digest, fault)

@@ -1,8 +1,9 @@
 """Sensitivity tests: rounds on neighbouring data sets, with the noise off.
 
-A client's influence on a release is compared with the bound that the ledger records, from which
-epsilon is computed. With the same releases, the model and the metrics of two neighbouring data
-sets must be equal, since they may depend on data through releases only.
+A client's influence on a release is compared with the bound that the ledger records,
+from which epsilon is computed. With the same releases, the model and the metrics of two
+neighbouring data sets must be equal, since they may depend on data through releases
+only.
 """
 
 from __future__ import annotations
@@ -17,17 +18,14 @@ from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from simulate.algorithms.registry import ALGORITHMS
-from simulate.contrib.sensitivity.levels import (
-    Bench,
-    check_clients,
-    check_records,
-    check_senders,
-)
+from simulate.contrib.sensitivity.bench import Bench
+from simulate.contrib.sensitivity.clients import check_clients, check_senders
 from simulate.contrib.sensitivity.neighbours import SensitivityReport
+from simulate.contrib.sensitivity.records import check_records
 from simulate.engine.experiment import Experiment
 from simulate.runs.request import Request, prepare
 
-# --- Small experiments on the digits for the sensitivity tests. ----------------------------------
+# Small experiments on the digits for the sensitivity tests.
 
 DATASET = "digits"
 _TRAINING = {"learning_rate": 0.2, "learning_rate_decay": 0.9, "momentum": 0.5}
@@ -101,7 +99,7 @@ def bench_experiment(algorithm: str, plan: Plan, seed: int = 0) -> Experiment:
     )
 
 
-# --- Sensitivity tests: rounds on neighbouring data sets, with the noise off. --------------------
+# Sensitivity tests: rounds on neighbouring data sets, with the noise off.
 
 
 def check_experiment(experiment: Experiment, plan: str = "") -> SensitivityReport:
@@ -127,9 +125,10 @@ def check_sensitivity(
 def _reports(
     algorithm: str, plans: Mapping[str, Plan] | None, seed: int
 ) -> Iterator[SensitivityReport]:
-    entry, tested = ALGORITHMS.get(algorithm), list[tuple[object, ...]]()
-    known = bench_plans() if plans is None else plans
-    for name, plan in known.items():
+    entry = ALGORITHMS.get(algorithm)
+    tested: list[tuple[object, ...]] = []
+    tested_plans = bench_plans() if plans is None else plans
+    for name, plan in tested_plans.items():
         if plans is None and entry.unmet_requirement(plan):
             continue
         plan.spec.require("sensitivity tests", f"plans.{name}.sampling")
