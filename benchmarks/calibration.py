@@ -1,7 +1,8 @@
-"""Time to calibrate a noise multiplier to 1e-4 relative: privplan against dp-accounting.
+"""Time to calibrate noise to 1e-4 relative: privplan against dp-accounting.
 
-Both answer the same question with privacy loss distributions of the same tightness and both
-never overspend. Medians of several runs, interleaved in one process, caches cleared.
+Both answer the same question with privacy loss distributions of the same tightness and
+both never overspend. Medians of several runs, interleaved in one process, caches
+cleared.
 
     python benchmarks/calibration.py
 """
@@ -12,10 +13,12 @@ import math
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
 from privplan.accounting.calibrate import noise_multiplier
 
-# clients^-1.1 budgets of GDPFed+ (Tables 1 and 5) and two long runs: epsilon, delta, q, T.
+# clients^-1.1 budgets of GDPFed+ (Tables 1 and 5) and two long runs: epsilon, delta, q,
+# T.
 QUESTIONS = {
     "fmnist strict": (0.5, 6000**-1.1, 0.02, 50),
     "svhn strict": (0.5, 6000**-1.1, 0.05, 100),
@@ -26,7 +29,7 @@ RELATIVE = 1e-4
 
 
 def by_dp_accounting(epsilon: float, delta: float, ratio: float, rounds: int) -> float:
-    """dp-accounting's calibrator over its PLD, on a grid scaled to the loss per round."""
+    """dp-accounting's calibrator over its PLD; its grid follows the loss of a round."""
     import dp_accounting
     from dp_accounting.pld import PLDAccountant
 
@@ -71,17 +74,21 @@ def timed(question: Callable[[], float]) -> tuple[float, float]:
 
 
 def measure(repeats: int = 3) -> list[tuple[str, float, float, float, float]]:
-    """Rows: question, sigma by privplan, sigma by dp-accounting, seconds of each (medians)."""
+    """Rows: question, sigma by privplan and by dp-accounting, median seconds of each."""
     rows = []
     for name, (epsilon, delta, ratio, rounds) in QUESTIONS.items():
-        ours, theirs = [], []
+        our_seconds = []
+        their_seconds = []
         for run in range(repeats):
             # A budget that differs in the seventh digit defeats every cache.
-            budget = epsilon * (1 + 1e-7 * run)
-            ours.append(timed(lambda: by_privplan(budget, delta, ratio, rounds)))  # noqa: B023
-            theirs.append(timed(lambda: by_dp_accounting(budget, delta, ratio, rounds)))  # noqa: B023
-        seconds = [statistics.median(t for _, t in runs) for runs in (ours, theirs)]
-        rows.append((name, ours[-1][0], theirs[-1][0], *seconds))
+            question = (epsilon * (1 + 1e-7 * run), delta, ratio, rounds)
+            our_sigma, seconds = timed(partial(by_privplan, *question))
+            our_seconds.append(seconds)
+            their_sigma, seconds = timed(partial(by_dp_accounting, *question))
+            their_seconds.append(seconds)
+        ours = statistics.median(our_seconds)
+        theirs = statistics.median(their_seconds)
+        rows.append((name, our_sigma, their_sigma, ours, theirs))
     return rows
 
 
@@ -90,7 +97,8 @@ def main() -> None:
     by_privplan(0.7, 1e-5, 0.02, 50)
     by_dp_accounting(0.7, 1e-5, 0.02, 50)
     print(
-        f"{'to 1e-4':16} {'sigma':>10} {'theirs':>10} {'ms':>8} {'theirs':>8} {'ratio':>7}"
+        f"{'to 1e-4':16} {'sigma':>10} {'theirs':>10} {'ms':>8} {'theirs':>8} "
+        f"{'ratio':>7}"
     )
     ratios = []
     for name, ours, theirs, fast, slow in measure():

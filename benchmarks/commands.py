@@ -1,13 +1,15 @@
 """CPU time of everyday commands, imports included, each in a process of its own.
 
-Every repetition runs each command once and, beside it, a fixed amount of work (a yardstick), so
-that a slower hour of the machine slows both; the tables show medians of CPU seconds, and of
-multiples of the yardstick. Byte code is cached, as after an installation. ``--base FOLDER`` runs
-another checkout in turn and shows the ratio.
-``--store`` keeps the result for this kind of machine in ``benchmarks/results``; every other run is
-compared with what is kept there and says which command became slower by more than 10%.
+Every repetition runs each command once and, beside it, a fixed amount of work (a
+yardstick), so that a slower hour of the machine slows both; the tables show medians of
+CPU seconds, and of multiples of the yardstick. Byte code is cached, as after an
+installation. ``--base FOLDER`` runs another checkout in turn and shows the ratio.
+``--store`` keeps the result for this kind of machine in ``benchmarks/results``; every
+other run is compared with what is kept there and says which command became slower by
+more than 10%.
 
-    python benchmarks/commands.py [--only NAME ...] [--repeats 5] [--base FOLDER] [--store]
+    python benchmarks/commands.py [--only NAME ...] [--repeats 5] [--base FOLDER]
+        [--store]
 """
 
 from __future__ import annotations
@@ -102,9 +104,14 @@ def spec(groups: int) -> dict[str, object]:
     local = {"steps": 5, "batch_size": 10, "learning_rate": 0.1}
     model = {"name": "cnn-2", "parameters": 28938}
     return {
-        "name": f"{groups} groups", "groups": people, "rounds": 50, "cohort": 120,
-        "clipping_norm": 1.0, "local": local, "model": model,
-    }  # fmt: skip
+        "name": f"{groups} groups",
+        "groups": people,
+        "rounds": 50,
+        "cohort": 120,
+        "clipping_norm": 1.0,
+        "local": local,
+        "model": model,
+    }
 
 
 def cpu_seconds(command: list[str], folder: Path, checkout: Path) -> float:
@@ -180,33 +187,40 @@ def main() -> None:
     )
     parser.add_argument("--base", type=Path, help="another checkout, timed in turn")
     parser.add_argument("--store", action="store_true", help="keep the result")
-    chosen = parser.parse_args()
-    names = list(chosen.only or COMMANDS)
-    checkouts = {"now": REPO} | ({"base": chosen.base.resolve()} if chosen.base else {})
-    seconds = measure(names, chosen.repeats, checkouts)
-    unit = seconds["yardstick"]
+    options = parser.parse_args()
+    names = list(options.only or COMMANDS)
+    checkouts = {"now": REPO}
+    if options.base:
+        checkouts["base"] = options.base.resolve()
+    seconds = measure(names, options.repeats, checkouts)
     multiples = {
-        name: statistics.median(
-            s / u for s, u in zip(seconds[f"now: {name}"], unit, strict=True)
-        )
+        name: median_ratio(seconds[f"now: {name}"], seconds["yardstick"])
         for name in names
     }
-    kept = stored("commands")
-    print(f"machine kind {machine_kind()}; medians of {chosen.repeats}; CPU seconds")
+    stored_multiples = stored("commands")
+    print(f"machine kind {machine_kind()}; medians of {options.repeats}; CPU seconds")
     print(
-        f"{'command':26}{'seconds':>9}{'multiple':>10}{'stored':>9}{'base':>9}{'now/base':>10}"
+        f"{'command':26}{'seconds':>9}{'multiple':>10}{'stored':>9}{'base':>9}"
+        f"{'now/base':>10}"
     )
     for name in names:
-        own, before = seconds[f"now: {name}"], seconds.get(f"base: {name}")
-        ratio = before and statistics.median(
-            a / b for a, b in zip(own, before, strict=True)
-        )
-        print(
-            f"{name:26}{statistics.median(own):9.2f}{multiples[name]:10.1f}"
-            + (f"{kept[name]:9.1f}" if name in kept else f"{'-':>9}")
-            + (f"{statistics.median(before):9.2f}{ratio:10.2f}" if before else "")
-        )
-    compare("commands", multiples, store=chosen.store)
+        now = seconds[f"now: {name}"]
+        line = f"{name:26}{statistics.median(now):9.2f}{multiples[name]:10.1f}"
+        if name in stored_multiples:
+            line += f"{stored_multiples[name]:9.1f}"
+        else:
+            line += f"{'-':>9}"
+        if f"base: {name}" in seconds:
+            base = seconds[f"base: {name}"]
+            line += f"{statistics.median(base):9.2f}{median_ratio(now, base):10.2f}"
+        print(line)
+    compare("commands", multiples, store=options.store)
+
+
+def median_ratio(values: list[float], units: list[float]) -> float:
+    """Median of values over units, repetition by repetition."""
+    pairs = zip(values, units, strict=True)
+    return statistics.median(value / unit for value, unit in pairs)
 
 
 if __name__ == "__main__":

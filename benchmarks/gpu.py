@@ -1,21 +1,24 @@
 """W1 to W3 on one device: the simulator beside sequential training on the same device.
 
-W1: rounds of 120 clients, 5 steps of batch 10 of `cnn-2`. W2: one client of `resnet-18`, 10 steps
-of batch 50, beside plain batched training of the same steps. W3: record-level DP-SGD of `cnn-2`,
-20 clients, batch 64, beside the same clipped sums for one client at a time.
+W1: rounds of 120 clients, 5 steps of batch 10 of `cnn-2`. W2: one client of
+`resnet-18`, 10 steps of batch 50, beside plain batched training of the same steps. W3:
+record-level DP-SGD of `cnn-2`, 20 clients, batch 64, beside the same clipped sums for
+one client at a time.
 
-Prints and stores images per second, the share of the device's rate in a matrix product of 4096 in
-float32, the ratio to the sequential loop, and the number of synchronisations between host and
-device while a round's kernel runs (PyTorch's sync debug mode warns of each). Medians of several
-repetitions, the contestants in turn; the first run of each is not timed. That both compute the
-same is checked after one step: later ones amplify rounding. TF32 is off, as in runs.
+Prints and stores images per second, the share of the device's rate in a matrix product
+of 4096 in float32, the ratio to the sequential loop, and the number of synchronisations
+between host and device while a round's kernel runs (PyTorch's sync debug mode warns of
+each). Medians of several repetitions, the contestants in turn; the first run of each is
+not timed. That both compute the same is checked after one step: later ones amplify
+rounding. TF32 is off, as in runs.
 
-    benchmarks/gpu.sh, or python benchmarks/gpu.py [--device cuda|cpu|pretend] [--repeats 5]
-    [--output DIR]
+    benchmarks/gpu.sh, or python benchmarks/gpu.py [--device cuda|cpu|pretend]
+        [--repeats 5] [--output DIR]
 
-`--device cpu` runs a small slice of everything, to test the program where there is no GPU, and
-`--device pretend` the same on the device of `tests/simulate/device`: its waits are counted, its
-times are those of a CPU and say nothing of a GPU, and the loops of W1 and W2 train on the CPU.
+`--device cpu` runs a small slice of everything, to test the program where there is no
+GPU, and `--device pretend` the same on the device of `tests/simulate/device`: its waits
+are counted, its times are those of a CPU and say nothing of a GPU, and the loops of W1
+and W2 train on the CPU.
 """
 
 from __future__ import annotations
@@ -100,7 +103,7 @@ def on(device: torch.device, *values: Tensor) -> tuple[Tensor, ...]:
     return tuple(value.to(device) for value in values)
 
 
-def beside(device: torch.device, *values: Tensor) -> tuple[Tensor, ...]:
+def for_reference(device: torch.device, *values: Tensor) -> tuple[Tensor, ...]:
     """The tensors where the loop trains: on the CPU beside the pretend device."""
     return on(torch.device("cpu"), *values) if device.type == PRETEND else values
 
@@ -110,7 +113,7 @@ def w1(device: torch.device, sizes: Sizes) -> Workload:
     network = model("cnn-2")
     x, y = on(device, *batches(network, sizes.clients, sizes.steps, 10))
     [theta] = on(device, initial(network))
-    aside = beside(device, theta, x, y)
+    aside = for_reference(device, theta, x, y)
     module = plain_cnn().to(aside[0].device)
     return Workload(
         f"W1: {sizes.clients} clients, {sizes.steps} steps of batch 10, against a sequential loop",
@@ -126,7 +129,7 @@ def w2(device: torch.device, sizes: Sizes) -> Workload:
     network = model("resnet-18")
     x, y = on(device, *batches(network, 1, sizes.residual_steps, 50))
     [theta] = on(device, initial(network))
-    aside = beside(device, theta, x, y)
+    aside = for_reference(device, theta, x, y)
     module = plain_resnet().to(aside[0].device)
     return Workload(
         f"W2: one client, {sizes.residual_steps} steps of batch 50, against plain training",
@@ -159,13 +162,19 @@ def w3(device: torch.device, sizes: Sizes) -> Workload:
     )
 
 
-def records(network: Model, theta: Tensor, given: tuple[Tensor, Tensor]) -> Tensor:
+def records(network: Model, theta: Tensor, data: tuple[Tensor, Tensor]) -> Tensor:
     """Clients [K, d] after record-level steps without noise, on the tensors' device."""
-    thetas = theta.repeat(len(given[1]), 1)
-    for step in range(given[1].shape[1]):
-        x, y = (value[:, step] for value in given)
+    inputs, labels = data
+    clients, steps = labels.shape[:2]
+    thetas = theta.repeat(clients, 1)
+    for step in range(steps):
         sums = clipped_sums(
-            network, thetas, x, y, clipping_norm=RECORD_NORM, workers=1
+            network,
+            thetas,
+            inputs[:, step],
+            labels[:, step],
+            clipping_norm=RECORD_NORM,
+            workers=1,
         ).total
         thetas -= LEARNING_RATE / RECORD_BATCH * sums
     return thetas
@@ -196,7 +205,8 @@ def product_rate(device: torch.device, size: int) -> float:
 
 def training_flops(network: Model) -> float:
     """Floating-point operations of a forward and a backward pass over one record."""
-    module, record = network.module(), torch.zeros(1, *network.input_shape)
+    module = network.module()
+    record = torch.zeros(1, *network.input_shape)
     with FlopCounterMode(display=False) as counter:
         module(record).sum().backward()
     return float(counter.get_total_flops())
@@ -219,7 +229,7 @@ def synchronisations(work: Callable[[], object], device: torch.device) -> int | 
             work()
         finally:
             torch.cuda.set_sync_debug_mode("default")
-    return sum("synchron" in str(one.message).lower() for one in caught)
+    return sum("synchron" in str(warning.message).lower() for warning in caught)
 
 
 def difference(workload: Workload) -> float:
@@ -228,8 +238,9 @@ def difference(workload: Workload) -> float:
     Raises:
         SystemExit: when the contestants do not compute the same.
     """
-    found, expected = workload.simulator().cpu(), workload.reference().cpu()
-    worst = float((found - expected).abs().max() / expected.abs().max())
+    result = workload.simulator().cpu()
+    expected = workload.reference().cpu()
+    worst = float((result - expected).abs().max() / expected.abs().max())
     if not worst <= TOLERANCE:
         sys.exit(
             f"{workload.title}: the contestants do not compute the same: {worst:.1e}"
@@ -321,9 +332,13 @@ def main() -> None:
 
 def measure_all(device: torch.device, repeats: int, output: Path) -> None:
     """Measure all workloads, print them, and write the file."""
-    sizes, cuda = (FULL, True) if device.type == "cuda" else (SMALL, False)
-    kind = f"{PRETEND} " if device.type == PRETEND else ""
-    name = torch.cuda.get_device_name(device) if cuda else f"{kind}{platform.machine()}"
+    sizes = SMALL
+    name = platform.machine()
+    if device.type == "cuda":
+        sizes = FULL
+        name = torch.cuda.get_device_name(device)
+    elif device.type == PRETEND:
+        name = f"{PRETEND} {name}"
     rate = product_rate(device, sizes.product)
     print(f"{name}: {rate / 1e12:.2f} TFLOP/s in a float32 product of {sizes.product}")
     results = []

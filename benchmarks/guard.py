@@ -1,8 +1,9 @@
-"""CPU time of the guard in its own process: at the start, and per round after the first.
+"""CPU time of the guard in its own process: at the start, and of each further round.
 
-The start includes importing ``privplan.guard``, reading the plan and the first look at the budgets;
-a round is a draw, the release and its booking, with every write. Importing numpy is not counted,
-since every training process has it. Prints milliseconds; the limits are 600 and 5.
+The start includes importing ``privplan.guard``, reading the plan and the first look at
+the budgets; a round is a draw, the release and its booking, with every write. Importing
+numpy is not counted, since every training process has it. Prints milliseconds; the
+limits are 600 and 5.
 
     python benchmarks/guard.py [--size 20000] [--rounds 50]
 """
@@ -77,8 +78,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--size", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=50)
-    given = parser.parse_args()
-    for name, value in measured(given.size, given.rounds).items():
+    options = parser.parse_args()
+    for name, value in measured(options.size, options.rounds).items():
         print(f"{name:8} {value:8.2f} ms CPU")
 
 

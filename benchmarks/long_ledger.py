@@ -2,8 +2,8 @@
 
 python benchmarks/long_ledger.py [rounds] [groups]
 
-The ledger of 10,000 rounds of 10 groups is generated, 50 expected participants per release, and
-verified by ``privplan verify`` in a process of its own.
+The ledger of 10,000 rounds of 10 groups is generated, 50 expected participants per
+release, and verified by ``privplan verify`` in a process of its own.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import resource
 import sys
 import tempfile
 import time
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +33,15 @@ from privplan.record import (
 )
 from privplan.spec.spec import Spec
 
-CLIENTS, RATIO, SIGMA, NORM, DIMENSION = 2_500, 0.02, 20.0, 0.5, 1_000
+# Of each group: clients, sampling ratio, noise multiplier and clipping norm.
+CLIENTS = 2_500
+RATIO = 0.02
+SIGMA = 20.0
+NORM = 0.5
+# Parameters of the model.
+DIMENSION = 1_000
+# Rounds and groups without arguments.
+DEFAULTS = (10_000, 10)
 
 
 def long_plan(rounds: int, groups: int) -> Plan:
@@ -77,14 +86,17 @@ def long_plan(rounds: int, groups: int) -> Plan:
         noise_std=0.1,
         status="given",
         certificate=tuple(
-            row.model_copy(update={"group": name}) for name in names for row in shared
+            row.model_copy(update={"group": name})
+            for name, row in product(names, shared)
         ),
     )
 
 
 def write_long_run(folder: Path, rounds: int, groups: int) -> None:
     """A run folder as an honest simulation of the plan writes it."""
-    plan, rng, std = long_plan(rounds, groups), np.random.default_rng(1), SIGMA * NORM
+    plan = long_plan(rounds, groups)
+    rng = np.random.default_rng(1)
+    std = SIGMA * NORM
     plan.save(folder / PLAN)
     chain = plan.digest
     with open(folder / LEDGER, "w") as file:
@@ -141,11 +153,9 @@ def write_long_run(folder: Path, rounds: int, groups: int) -> None:
 
 
 def measure(folder: Path) -> tuple[int, float, float, float]:
-    """Exit code, seconds, processor seconds and peak megabytes of ``privplan verify``."""
-    start, command = (
-        time.perf_counter(),
-        ["-m", "privplan", "verify", "--rounds=0", str(folder)],
-    )
+    """Exit code, seconds, processor seconds and peak megabytes of ``verify``."""
+    start = time.perf_counter()
+    command = ["-m", "privplan", "verify", "--rounds=0", str(folder)]
     process = os.posix_spawn(sys.executable, [sys.executable, *command], os.environ)
     _, status, usage = os.wait4(process, 0)
     seconds = time.perf_counter() - start
@@ -155,14 +165,16 @@ def measure(folder: Path) -> tuple[int, float, float, float]:
 
 def main() -> int:
     """Generate the run, verify it, and print time and memory."""
-    rounds, groups = [*map(int, sys.argv[1:]), *(10_000, 10)[len(sys.argv) - 1 :]]
+    arguments = [int(text) for text in sys.argv[1:]]
+    rounds, groups = [*arguments, *DEFAULTS[len(arguments) :]]
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent)
         write_long_run(folder, rounds, groups)
         size = (folder / LEDGER).stat().st_size / 1e6
         code, seconds, processor, megabytes = measure(folder)
     print(
-        f"{rounds} rounds of {groups} groups, {size:.0f} MB: exit code {code}, {seconds:.1f} s "
+        f"{rounds} rounds of {groups} groups, {size:.0f} MB: exit code {code}, "
+        f"{seconds:.1f} s "
     )
     print(f"({processor:.1f} s of processor time), {megabytes:.0f} MB at most")
     return code

@@ -1,12 +1,12 @@
 """Time to plan: privplan's search on curves against the same search over dp-accounting.
 
-The planner decides ratios, noise and weights of three groups together. The same search (same
-starts, same objective, same solver) with a calibrator in the loop asks for a noise multiplier
-of every group at every point it visits. The points are counted in our own search;
-dp-accounting's calibrator (as in benchmarks/calibration.py, on a grid that suits the loss) is
-timed on a few of them, spread over the search, in the same process; the product is what its
-search takes. Then the whole command from the shell, imports included, and the published plans
-beside ours for every preset.
+The planner decides ratios, noise and weights of three groups together. The same search
+(same starts, same objective, same solver) with a calibrator in the loop asks for a
+noise multiplier of every group at every point it visits. The points are counted in our
+own search; dp-accounting's calibrator (as in benchmarks/calibration.py, on a grid that
+suits the loss) is timed on a few of them, spread over the search, in the same process;
+the product is what its search takes. Then the whole command from the shell, imports
+included, and the published plans beside ours for every preset.
 
     python benchmarks/planning.py
 """
@@ -56,7 +56,8 @@ def visited(spec: Spec) -> list[tuple[int, float]]:
             points.extend((m, float(q)) for m, q in enumerate(ratios))
         return original(self, ratios)
 
-    original, NoiseCurves.evaluate = NoiseCurves.evaluate, counted
+    original = NoiseCurves.evaluate
+    NoiseCurves.evaluate = counted
     try:
         search.allocate(task)
     finally:
@@ -84,16 +85,20 @@ def time_search(spec: Spec) -> None:
             problem.epsilons[group], problem.deltas[group], ratio, problem.rounds
         )
         theirs.append(time.perf_counter() - start)
-    one, mine = statistics.median(theirs), statistics.median(ours)
-    whole = one * len(points)
+    our_seconds = statistics.median(ours)
+    calibration_seconds = statistics.median(theirs)
+    search_seconds = calibration_seconds * len(points)
     print(
-        f"privplan.planning.solver, certificate included: {mine:.2f} s (median of {RUNS})"
+        f"privplan.planning.solver, certificate included: {our_seconds:.2f} s "
+        f"(median of {RUNS})"
     )
     print(
-        f"dp-accounting: {one:.2f} s a calibration (median of {SAMPLES}) x {len(points)} points"
+        f"dp-accounting: {calibration_seconds:.2f} s a calibration "
+        f"(median of {SAMPLES}) x {len(points)} points"
     )
     print(
-        f"             = {whole:.0f} s for the same search: {whole / mine:.0f} times as long"
+        f"             = {search_seconds:.0f} s for the same search: "
+        f"{search_seconds / our_seconds:.0f} times as long"
     )
 
 
@@ -110,12 +115,13 @@ def time_command(name: str) -> None:
             subprocess.run(command, check=True, capture_output=True)
             walls.append(time.perf_counter() - start)
     print(
-        f"privplan solve from the shell, imports included: {min(walls):.2f} s (best of {RUNS})"
+        f"privplan solve from the shell, imports included: {min(walls):.2f} s "
+        f"(best of {RUNS})"
     )
 
 
 def compare_presets() -> None:
-    """Noise of the mean update, in norm: published plan, same ratios with PLD, and ours."""
+    """Norm of the mean update's noise: published, published ratios with PLD, ours."""
     kinds: dict[str, dict[str, Any]] = {
         "published": {"accountant": "rdp", "ratios": "gdpfed_plus"},
         "with pld": {"accountant": "pld", "ratios": "gdpfed_plus"},

@@ -1,9 +1,9 @@
 """Memory and time of a round as the population grows, side by side in one run.
 
-A cohort of 1,000 clients of 5 digits each, drawn from three groups; partitions are drawn when a
-client takes part (``iid:5``). Each population has a process of its own, which first plays a round
-of a small one. The table shows the peak of its memory, how much of it came after that small round,
-and medians of CPU seconds per round.
+A cohort of 1,000 clients of 5 digits each, drawn from three groups; partitions are
+drawn when a client takes part (``iid:5``). Each population has a process of its own,
+which first plays a round of a small one. The table shows the peak of its memory, how
+much of it came after that small round, and medians of CPU seconds per round.
 
     python benchmarks/population.py
 """
@@ -30,19 +30,21 @@ from simulate.runs.ledger_writer import MemoryLedger
 from simulate.runs.request import Request, prepare
 
 POPULATIONS = (10**4, 10**5, 10**6)
-COHORT, ROUNDS = 1000, 5
+COHORT = 1000
+ROUNDS = 5
 LIMIT_MB = 4096
-MB = 2**20 / 1024 if sys.platform != "darwin" else 2**20
-"""What the system counts peak memory in, a MiB."""
+# A MiB in the unit of the system's peak memory: bytes on macOS, elsewhere KiB.
+MB = 2**20 if sys.platform == "darwin" else 2**10
 
 
 @dataclass(frozen=True)
-class Found:
+class Cost:
     """What one population costs.
 
     Attributes:
         clients: the population.
-        before: peak memory before the partition is made, after a round of a small one, MiB.
+        before: peak memory before the partition is made, after a round of a small one,
+            MiB.
         peak: peak memory after the rounds, MiB.
         prepare: CPU seconds until the first round.
         rounds: CPU seconds of each round.
@@ -76,41 +78,46 @@ def peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / MB
 
 
-def measure(clients: int) -> Found:
+def measure(clients: int) -> Cost:
     """Prepare a run and train its rounds."""
     torch.set_num_threads(1)
     request = request_for(clients)
-    small = prepare(request_for(2 * COHORT))  # what every run needs is there before
+    # What every run needs is there before.
+    small = prepare(request_for(2 * COHORT))
     run_round(small, initial_state(small), MemoryLedger(""))
-    before, started = peak(), time.process_time()
+    peak_before = peak()
+    started = time.process_time()
     experiment = prepare(request)
     evaluation_schedule(experiment)
-    ready, rounds = time.process_time(), []
-    progress, ledger = initial_state(experiment), MemoryLedger("")
+    preparation = time.process_time() - started
+    rounds = []
+    progress = initial_state(experiment)
+    ledger = MemoryLedger("")
     for _ in range(ROUNDS):
         begun = time.process_time()
         progress = run_round(experiment, progress, ledger)
         rounds.append(time.process_time() - begun)
-    return Found(clients, before, peak(), ready - started, tuple(rounds))
+    return Cost(clients, peak_before, peak(), preparation, tuple(rounds))
 
 
 def main() -> None:
     """Measure every population and print the table; exit code 1 above the limit."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clients", type=int, nargs="+", default=POPULATIONS)
-    asked = parser.parse_args().clients
+    populations = parser.parse_args().clients
     context = multiprocessing.get_context("spawn")
     with context.Pool(1, maxtasksperchild=1) as pool:
-        found = pool.map(measure, asked, chunksize=1)
+        costs = pool.map(measure, populations, chunksize=1)
     print(
-        f"{'clients':>10} {'peak MB':>9} {'of it new':>10} {'prepare s':>10} {'round s':>9}"
+        f"{'clients':>10} {'peak MB':>9} {'of it new':>10} {'prepare s':>10} "
+        f"{'round s':>9}"
     )
-    for one in found:
+    for cost in costs:
         print(
-            f"{one.clients:>10,} {one.peak:>9.0f} {one.peak - one.before:>10.1f} "
-            f"{one.prepare:>10.2f} {statistics.median(one.rounds):>9.3f}"
+            f"{cost.clients:>10,} {cost.peak:>9.0f} {cost.peak - cost.before:>10.1f} "
+            f"{cost.prepare:>10.2f} {statistics.median(cost.rounds):>9.3f}"
         )
-    sys.exit(max(one.peak for one in found) > LIMIT_MB)
+    sys.exit(max(cost.peak for cost in costs) > LIMIT_MB)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Cost of signatures and of secure noise per round, side by side.
 
-W1: 6,000 clients of 10 images of Fashion-MNIST (PRIVPLAN_DATA names the folder), 120 expected
-participants in three groups, 5 local steps of batch 10 of `cnn-2`. Each round is executed by every
-variant from the same state, in turn, with a ledger file; the table shows medians of CPU seconds
-and of the ratios to the seeded round.
+W1: 6,000 clients of 10 images of Fashion-MNIST (PRIVPLAN_DATA names the folder), 120
+expected participants in three groups, 5 local steps of batch 10 of `cnn-2`. Each round
+is executed by every variant from the same state, in turn, with a ledger file; the table
+shows medians of CPU seconds and of the ratios to the seeded round.
 
     python benchmarks/security.py [--rounds 12]
 """
@@ -14,6 +14,7 @@ import argparse
 import statistics
 import tempfile
 import time
+from collections import deque
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,24 +47,29 @@ def measure(folder: Path, rounds: int) -> dict[str, list[float]]:
         "secure": replace(plain, key=secret),
         "secure-discrete": replace(plain, key=secret, discrete=True),
     }
-    plan, ledgers, attestors = plain.algorithm.plan, {}, {}
+    plan = plain.algorithm.plan
+    ledgers = {}
+    attestors = {}
     for name in variants:
         where = folder / name
         where.mkdir()
         ledgers[name] = FileLedger(where, plan.digest, plan.digest)
         attestors[name] = Attestor(where, plan, key) if "signed" in name else None
-    progress, seconds = initial_state(plain), {name: list[float]() for name in variants}
-    for number in range(rounds):
-        names = [*variants][number % len(variants) :] + [*variants][
-            : number % len(variants)
-        ]
+
+    progress = initial_state(plain)
+    seconds: dict[str, list[float]] = {name: [] for name in variants}
+    names = deque(variants)
+    for _ in range(rounds):
+        after = {}
         for name in names:
             start = time.process_time()
-            after = run_round(variants[name], progress, ledgers[name], attestors[name])
+            after[name] = run_round(
+                variants[name], progress, ledgers[name], attestors[name]
+            )
             seconds[name].append(time.process_time() - start)
-            if name == "seeded":
-                following = after
-        progress = following
+        progress = after["seeded"]
+        # Each variant is the first in turn.
+        names.rotate(-1)
     return seconds
 
 
@@ -77,8 +83,9 @@ def main() -> None:
         seconds = measure(Path(parent), rounds)
     print(f"{'W1, CPU seconds per round':28}{'median':>9}{'min':>9}{'ratio':>8}")
     for name, values in seconds.items():
+        # The first round warms up.
         pairs = zip(values[1:], seconds["seeded"][1:], strict=True)
-        ratio = statistics.median(one / other for one, other in pairs)
+        ratio = statistics.median(value / seeded for value, seeded in pairs)
         print(
             f"{name:28}{statistics.median(values):9.3f}{min(values):9.3f}{ratio:8.3f}"
         )

@@ -1,18 +1,20 @@
 """Speed of the simulator against plain PyTorch and Opacus, side by side in one run.
 
-W1: 6,000 clients of 10 images of 28 x 28 pixels, a cohort of 120 a round, 5 local steps of batch
-10 of `cnn-2`, clipping and noise, against a sequential loop that clones the state per client.
-W2: `resnet-18` on images of 32 x 32 pixels in three colours, batch 50, against the same loop; of
-the 50 clients and 10 steps a slice is timed, the same for both sides.
-W3: record-level DP-SGD of `cnn-2`, 20 clients of 2,400 images, batch 64, against Opacus' hooks; of
-the 37 steps a slice is timed, the same for both sides.
+W1: 6,000 clients of 10 images of 28 x 28 pixels, a cohort of 120 a round, 5 local steps
+of batch 10 of `cnn-2`, clipping and noise, against a sequential loop that clones the
+state per client. W2: `resnet-18` on images of 32 x 32 pixels in three colours, batch
+50, against the same loop; of the 50 clients and 10 steps a slice is timed, the same for
+both sides. W3: record-level DP-SGD of `cnn-2`, 20 clients of 2,400 images, batch 64,
+against Opacus' hooks; of the 37 steps a slice is timed, the same for both sides.
 
-Each contestant has a process of its own, since the simulator changes how its process keeps memory.
-Each repetition times every contestant and the machine's matrix products, one after the other, so
-that a busy machine slows all of them; the tables show medians. Times are CPU seconds of the
-process, over all its threads; the first run of each is not timed.
+Each contestant has a process of its own, since the simulator changes how its process
+keeps memory. Each repetition times every contestant and the machine's matrix products,
+one after the other, so that a busy machine slows all of them; the tables show medians.
+Times are CPU seconds of the process, over all its threads; the first run of each is not
+timed.
 
-Costs in multiples of oneDNN's matrix products are kept and compared as in ``commands.py``.
+Costs in multiples of oneDNN's matrix products are kept and compared as in
+``commands.py``.
 
     python benchmarks/simulation.py [--only W1] [--repeats 5] [--store]
 """
@@ -22,6 +24,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
+from collections.abc import Callable
 
 import torch
 from contest.processes import Contestant, spent
@@ -35,7 +38,8 @@ from simulate.models.network import Model
 
 def training_flops(network: Model) -> float:
     """Floating-point operations of a forward and a backward pass over one record."""
-    module, record = network.module(), torch.zeros(1, *network.input_shape)
+    module = network.module()
+    record = torch.zeros(1, *network.input_shape)
     with FlopCounterMode(display=False) as counter:
         module(record).sum().backward()
     return float(counter.get_total_flops())
@@ -48,34 +52,20 @@ def measure(key: str, threads: int, repeats: int, *, store: bool) -> None:
     contestants = {
         name: Contestant(key, threads, name) for name in workload.contestants
     }
-    seconds: dict[str, list[float]] = {name: [] for name in contestants}
-    rates: dict[str, list[float]] = {name: [] for name in products}
-    for _ in range(repeats):
-        for name, contestant in contestants.items():
-            seconds[name].append(contestant.seconds())
-        for name, multiply in products.items():
-            cost, operations = spent(multiply)
-            rates[name].append(float(operations) / cost / 1e9)
+    seconds, rates = timings(contestants, products, repeats)
     work = training_flops(workload.network) * workload.images / 1e9
-    costs = {
-        f"{key}, {name}": statistics.median(
+    costs: dict[str, float] = {}
+    for name, values in seconds.items():
+        # Seconds over those that the work takes at the rate of a matrix product.
+        multiples = [
             cost * rate / work
             for cost, rate in zip(values, rates["oneDNN"], strict=True)
-        )
-        for name, values in seconds.items()
-    }
+        ]
+        costs[f"{key}, {name}"] = statistics.median(multiples)
     compare("simulation", costs, store=store)
-    report(
-        workload,
-        seconds,
-        rates,
-        {name: one.memory for name, one in contestants.items()},
-    )
-    expected = contestants[workload.reference].result
-    worst = max(
-        float((one.result - expected).abs().max()) for one in contestants.values()
-    )
-    worst /= float(expected.abs().max())
+    memory = {name: contestant.memory for name, contestant in contestants.items()}
+    report(workload, seconds, rates, memory)
+    worst = largest_difference(workload, contestants)
     print(
         f"largest difference between the results without noise, relative: {worst:.1e}\n"
     )
@@ -85,21 +75,33 @@ def measure(key: str, threads: int, repeats: int, *, store: bool) -> None:
         sys.exit(f"the contestants do not compute the same: {worst:.1e}")
 
 
+def largest_difference(workload: Workload, contestants: dict[str, Contestant]) -> float:
+    """Largest difference from the reference, relative to its largest value."""
+    expected = contestants[workload.reference].result
+    differences = [
+        float((contestant.result - expected).abs().max())
+        for contestant in contestants.values()
+    ]
+    return max(differences) / float(expected.abs().max())
+
+
 def report(
     workload: Workload,
     seconds: dict[str, list[float]],
     rates: dict[str, list[float]],
     memory: dict[str, float],
 ) -> None:
-    """Print medians, spreads, ratios, shares, and the peak of memory until the first run's end."""
+    """Print medians, spreads, ratios, shares, and the peak of memory after a run."""
     work = training_flops(workload.network) * workload.images / 1e9
     products = {name: statistics.median(values) for name, values in rates.items()}
     print(
-        f"{workload.title}; {workload.network.name}, {work:.0f} GFLOP; CPU seconds, medians"
+        f"{workload.title}; {workload.network.name}, {work:.0f} GFLOP; CPU seconds, "
+        "medians"
     )
     head = "".join(f"{'of ' + name:>12}" for name in products)
     print(
-        f"{'':28}{'seconds':>9}{'min':>7}{'max':>7}{'ratio':>7}{'images/s':>10}{head}{'MB':>7}"
+        f"{'':28}{'seconds':>9}{'min':>7}{'max':>7}{'ratio':>7}{'images/s':>10}{head}"
+        f"{'MB':>7}"
     )
     plain = seconds[workload.reference]
     for name, values in seconds.items():

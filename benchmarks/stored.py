@@ -1,4 +1,4 @@
-"""Results of benchmarks that are kept by kind of machine, and what became slower since."""
+"""Results of benchmarks by kind of machine, and what became slower since."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ from pathlib import Path
 from privplan.cli import doctor as environment
 
 RESULTS = Path(__file__).resolve().parent / "results"
+# A cost counts as higher above this multiple of the stored one.
 SLOWER = 1.1
-"""A cost counts as higher above this multiple of the stored one."""
 
 
 def machine_kind() -> str:
-    """Name of this kind of machine: processor and number of cores, without other letters."""
-    words = re.sub(
-        r"[^A-Za-z0-9]+", "-", environment.machine_kind().removesuffix(" cores")
-    )
-    return words.strip("-").lower()
+    """Name of this kind of machine for a file: processor and number of cores."""
+    kind = environment.machine_kind().removesuffix(" cores")
+    return re.sub(r"[^A-Za-z0-9]+", "-", kind).strip("-").lower()
 
 
 def _path(benchmark: str) -> Path:
@@ -33,11 +31,12 @@ def stored(benchmark: str) -> dict[str, float]:
 
 
 def compare(benchmark: str, costs: Mapping[str, float], *, store: bool) -> None:
-    """Print which costs rose by more than 10% above the stored ones, and store the new ones.
+    """Print which costs rose by more than 10%, and store the new ones.
 
     Args:
         benchmark: name of the benchmark.
-        costs: cost by name, as a multiple of a yardstick that was timed in the same run.
+        costs: cost by name, as a multiple of a yardstick that was timed in the same
+            run.
         store: whether the costs replace the stored ones.
     """
     before = stored(benchmark)

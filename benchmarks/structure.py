@@ -1,23 +1,26 @@
-"""The structure of a checkout: its files, what a command enters, cycles and upward imports.
+"""The structure of a checkout: files, what a command enters, cycles, upward imports.
 
 Size: lines and files of Python in ``privplan`` and ``simulate`` that git tracks.
 
-Entered: ``init --preset digits``, then the ``COMMANDS``, each in a fresh process with a profile
-function for all its threads, from when ``privplan.cli`` is imported. ``files`` are the files of
-the project of which any code but the module's body is entered, so one whose classes are merely
-defined counts; of ``function_files`` a function is entered. ``functions`` are distinct functions,
-methods, lambdas, comprehensions and generators, not bodies of classes. Child processes and what
-dataclasses and pydantic generate do not count.
+Entered: ``init --preset digits``, then the ``COMMANDS``, each in a fresh process with a
+profile function for all its threads, from when ``privplan.cli`` is imported. ``files``
+are the files of the project of which any code but the module's body is entered, so one
+whose classes are merely defined counts; of ``function_files`` a function is entered.
+``functions`` are distinct functions, methods, lambdas, comprehensions and generators,
+not bodies of classes. Child processes and what dataclasses and pydantic generate do not
+count.
 
-Imports: read from the source, not run; module names in strings are not seen, and importing a
-module does not count as importing the packages around it. ``run`` imports are carried out when
-a module loads, ``function`` imports when a function is called, ``typing`` imports never. A cycle
-is a set of modules that all reach each other. An import is upward when it goes from privplan to
-simulate, or from a lower layer of privplan to a higher one.
+Imports: read from the source, not run; module names in strings are not seen, and
+importing a module does not count as importing the packages around it. ``run`` imports
+are carried out when a module loads, ``function`` imports when a function is called,
+``typing`` imports never. A cycle is a set of modules that all reach each other. An
+import is upward when it goes from privplan to simulate, or from a lower layer of
+privplan to a higher one.
 
-Tokens: names, operators and literals of Python code, by folder; an f-string is one literal. No
-comment, docstring, bracket, comma, colon or line break counts, so that no layout saves one.
-``--record`` writes the totals that ``tests/structure`` allows to grow by 3%.
+Tokens: names, operators and literals of Python code, by folder; an f-string is one
+literal. No comment, docstring, bracket, comma, colon or line break counts, so that no
+layout saves one. ``--record`` writes the totals that ``tests/structure`` allows to grow
+by 3%.
 
     python benchmarks/structure.py [--repo DIR] [--json]
     python benchmarks/structure.py --tokens [--repo DIR] [--json] [--record]
@@ -36,13 +39,15 @@ import tempfile
 import tokenize
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 PRODUCT = ("privplan/*.py", "simulate/*.py")
-SHORT, LONG = 40, 300
+# Lines of a file that count as few, and as many.
+SHORT = 40
+LONG = 300
 # From the lowest to the highest, by the first name below privplan.
 LAYERS = [
     "errors guidance values presenter names registry files file_kinds yaml_text"
@@ -59,7 +64,9 @@ LAYERS = [
     "cli __main__",
     "contrib",
 ]
-LAYER = {name: at for at, names in enumerate(LAYERS) for name in names.split()}
+LAYER: dict[str, int] = {}
+for _layer, _names in enumerate(LAYERS):
+    LAYER.update(dict.fromkeys(_names.split(), _layer))
 COMMANDS = {
     "solve": "solve spec.yaml --format json -o plan.json",
     "simulate": "simulate plan.json --algorithm planned --dataset digits --seed 1 -o run",
@@ -101,7 +108,7 @@ main(args=sys.argv[3:], prog_name="privplan")
 
 @dataclass(frozen=True)
 class Import:
-    """One import of a module of the project by another; ``kind`` is one of ``KINDS``."""
+    """An import of a module of the project by another; the kind is one of ``KINDS``."""
 
     source: str
     target: str
@@ -109,7 +116,10 @@ class Import:
 
 
 def tracked(repo: Path) -> list[str]:
-    """The product's Python files that git tracks and that exist, relative to the checkout."""
+    """The product's Python files that git tracks, relative to the checkout.
+
+    A file that was removed from the disk does not count.
+    """
     listed = subprocess.check_output(
         ["git", "ls-files", "-z", *PRODUCT], cwd=repo, text=True
     )
@@ -128,44 +138,49 @@ def size(repo: Path, files: list[str]) -> dict[str, int]:
 
 
 def entered(repo: Path) -> dict[str, dict[str, int]]:
-    """What each command enters, one process per command, in a folder that is removed afterwards."""
+    """What each command enters, one process per command, in a temporary folder."""
     with tempfile.TemporaryDirectory() as folder:
-        # The commands of this checkout, before those of the one that is installed.
-        project = tomllib.loads((repo / "pyproject.toml").read_text())["project"]
-        metadata = Path(folder, f"{project['name']}-{project['version']}.dist-info")
-        metadata.mkdir()
-        about = f"Name: {project['name']}\nVersion: {project['version']}\n"
-        (metadata / "METADATA").write_text(about)
-        with (metadata / "entry_points.txt").open("w") as file:
-            for group, named in project.get("entry-points", {}).items():
-                file.writelines(
-                    [f"[{group}]\n", *(f"{k} = {v}\n" for k, v in named.items())]
-                )
-        path = f"{folder}{os.pathsep}{repo}"
-        environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-        counts: dict[str, dict[str, int]] = {}
-        for name, line in {
-            "init": "init --preset digits -o spec.yaml",
-            **COMMANDS,
-        }.items():
-            out = Path(folder, f"{name}.counts")
-            call = [
-                sys.executable,
-                "-c",
-                TRACED,
-                f"{repo}{os.sep}",
-                str(out),
-                *line.split(),
-            ]
-            done = subprocess.run(
-                call, cwd=folder, env=environment, capture_output=True, text=True
-            )
-            if done.returncode:
-                raise SystemExit(
-                    f"privplan {line}: exit code {done.returncode}\n{done.stderr}"
-                )
-            counts[name] = json.loads(out.read_text())
-    return {name: counts[name] for name in COMMANDS}
+        _write_metadata(repo, Path(folder))
+        _counts(repo, folder, "init", "init --preset digits -o spec.yaml")
+        return {
+            name: _counts(repo, folder, name, line) for name, line in COMMANDS.items()
+        }
+
+
+def _write_metadata(repo: Path, folder: Path) -> None:
+    """Make the entry points of a checkout those that Python sees.
+
+    They come before those of the checkout that is installed.
+    """
+    project = tomllib.loads((repo / "pyproject.toml").read_text())["project"]
+    metadata = folder / f"{project['name']}-{project['version']}.dist-info"
+    metadata.mkdir()
+    about = f"Name: {project['name']}\nVersion: {project['version']}\n"
+    (metadata / "METADATA").write_text(about)
+    with (metadata / "entry_points.txt").open("w") as file:
+        for group, entry_points in project.get("entry-points", {}).items():
+            file.write(f"[{group}]\n")
+            for name, value in entry_points.items():
+                file.write(f"{name} = {value}\n")
+
+
+def _counts(repo: Path, folder: str, name: str, line: str) -> dict[str, int]:
+    """What a command line enters."""
+    path = f"{folder}{os.pathsep}{repo}"
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    out = Path(folder, f"{name}.counts")
+    root = f"{repo}{os.sep}"
+    done = subprocess.run(
+        [sys.executable, "-c", TRACED, root, str(out), *line.split()],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise SystemExit(f"privplan {line}: exit code {done.returncode}\n{done.stderr}")
+    counts: dict[str, int] = json.loads(out.read_text())
+    return counts
 
 
 def statements(node: ast.AST, kind: str = "run") -> Iterator[tuple[ast.AST, str]]:
@@ -189,47 +204,57 @@ def imports(repo: Path, files: list[str]) -> set[Import]:
     """Every import between modules of the project."""
     stems = {name: name.removesuffix(".py").removesuffix("/__init__") for name in files}
     modules = {stem.replace("/", "."): name for name, stem in stems.items()}
-    found: set[Import] = set()
+    all_imports: set[Import] = set()
     for module, name in modules.items():
         package = module if name.endswith("/__init__.py") else module.rpartition(".")[0]
         for statement, kind in statements(ast.parse((repo / name).read_bytes())):
-            if isinstance(statement, ast.Import):
-                targets = [alias.name for alias in statement.names]
-            elif isinstance(statement, ast.ImportFrom):
-                around = package.split(".")
-                around = (
-                    around[: len(around) + 1 - statement.level]
-                    if statement.level
-                    else []
-                )
-                base = ".".join([*around, *filter(None, [statement.module])])
-                inner = [f"{base}.{alias.name}" for alias in statement.names]
-                targets = [target if target in modules else base for target in inner]
-            found |= {
-                Import(module, t, kind) for t in targets if t in modules and t != module
-            }
-    return found
+            for target in _targets(statement, package, modules):
+                if target in modules and target != module:
+                    all_imports.add(Import(module, target, kind))
+    return all_imports
+
+
+def _targets(
+    statement: ast.AST, package: str, modules: Mapping[str, str]
+) -> Iterator[str]:
+    """Names of the modules that a statement of a package imports."""
+    if isinstance(statement, ast.Import):
+        yield from (alias.name for alias in statement.names)
+    elif isinstance(statement, ast.ImportFrom):
+        base: list[str] = []
+        if statement.level:
+            # One dot is the package itself, each further one the package around it.
+            parts = package.split(".")
+            base = parts[: len(parts) + 1 - statement.level]
+        if statement.module:
+            base.append(statement.module)
+        source = ".".join(base)
+        for alias in statement.names:
+            # ``from package import name``: a module, or something in the package.
+            target = f"{source}.{alias.name}"
+            yield target if target in modules else source
 
 
 def cycles(edges: set[tuple[str, str]]) -> list[list[str]]:
     """The sets of two modules or more that all reach each other, largest first."""
-    onward = {
-        start: {target for source, target in edges if source == start}
-        for start, _ in edges
-    }
+    onward: dict[str, set[str]] = {}
+    for source, target in edges:
+        onward.setdefault(source, set()).add(target)
     reached: dict[str, set[str]] = {}
     for start in onward:
-        seen, waiting = set[str](), [start]
+        seen: set[str] = set()
+        waiting = [start]
         while waiting:
             fresh = onward.get(waiting.pop(), set()) - seen
             seen |= fresh
             waiting += fresh
         reached[start] = seen
-    rings = {
-        tuple(sorted(other for other in seen if start in reached.get(other, ())))
-        for start, seen in reached.items()
-    } - {()}
-    return sorted((list(ring) for ring in rings), key=lambda ring: (-len(ring), ring))
+    rings: set[tuple[str, ...]] = set()
+    for start, seen in reached.items():
+        ring = sorted(module for module in seen if start in reached.get(module, ()))
+        if ring:
+            rings.add(tuple(ring))
+    return sorted(map(list, rings), key=lambda ring: (-len(ring), ring))
 
 
 def layer_of(module: str) -> int | None:
@@ -237,41 +262,50 @@ def layer_of(module: str) -> int | None:
     return LAYER.get(module.split(".")[1]) if module.startswith("privplan.") else None
 
 
-def upward(found: set[Import]) -> dict[str, list[str]]:
+def upward(all_imports: set[Import]) -> dict[str, list[str]]:
     """Imports from privplan to simulate and from a lower layer to a higher one."""
-    outward, higher = [], []
-    for one in sorted(
-        found, key=lambda one: (KINDS.index(one.kind), one.source, one.target)
-    ):
-        line = f"{one.source} -> {one.target} ({one.kind})"
-        low, high = layer_of(one.source), layer_of(one.target)
-        if one.source.startswith("privplan") and one.target.startswith("simulate"):
+    outward = []
+    higher = []
+    for link in sorted(all_imports, key=_kind_and_modules):
+        line = f"{link.source} -> {link.target} ({link.kind})"
+        low = layer_of(link.source)
+        high = layer_of(link.target)
+        if link.source.startswith("privplan") and link.target.startswith("simulate"):
             outward.append(line)
         elif low is not None and high is not None and low < high:
             higher.append(line)
     return {"privplan_to_simulate": outward, "to_a_higher_layer": higher}
 
 
+def _kind_and_modules(link: Import) -> tuple[int, str, str]:
+    return KINDS.index(link.kind), link.source, link.target
+
+
 def measure(repo: Path) -> dict[str, Any]:
     """Everything that this script measures of a checkout."""
     files = tracked(repo)
-    found = imports(repo, files)
+    all_imports = imports(repo, files)
+
+    # Cycles of the imports of the first kind, of the first two, and of all.
     rings: dict[str, list[list[str]]] = {}
-    for upto, kind in enumerate(KINDS, 1):
-        edges = {(one.source, one.target) for one in found if one.kind in KINDS[:upto]}
-        rings[kind if upto == 1 else f"with_{kind}"] = cycles(edges)
-    parts = {
-        part
-        for one in found
-        for part in (one.source, one.target)
-        if part[:9] == "privplan."
-    }
+    for count, kind in enumerate(KINDS, 1):
+        edges = {
+            (link.source, link.target)
+            for link in all_imports
+            if link.kind in KINDS[:count]
+        }
+        rings[kind if count == 1 else f"with_{kind}"] = cycles(edges)
+
+    modules = {link.source for link in all_imports}
+    modules |= {link.target for link in all_imports}
+    of_privplan = [module for module in modules if module.startswith("privplan.")]
+    without_layer = [module for module in of_privplan if layer_of(module) is None]
     return {
         "size": size(repo, files),
         "entered": entered(repo),
         "cycles": rings,
-        "upward": upward(found),
-        "without_layer": sorted(part for part in parts if layer_of(part) is None),
+        "upward": upward(all_imports),
+        "without_layer": sorted(without_layer),
     }
 
 
@@ -282,7 +316,10 @@ RECORDED_TOKENS = Path("tests") / "structure" / "code_tokens.json"
 
 
 def part_of(name: str) -> str:
-    """The part of the project to which a file belongs; tests of optional parts belong to these."""
+    """The part of the project to which a file belongs.
+
+    Tests of optional parts belong to these.
+    """
     if "contrib" in Path(name).parts:
         return "optional parts"
     return "tests" if name.startswith("tests/") else "core"
@@ -298,7 +335,8 @@ def code_tokens(text: str) -> int:
             documented |= set(
                 range(text_alone.lineno, (text_alone.end_lineno or 0) + 1)
             )
-    # Since Python 3.12 an f-string is a row of tokens between these two; before, it is one.
+    # Since Python 3.12 an f-string is a row of tokens between these two; before, it is
+    # one.
     fstring_start = getattr(tokenize, "FSTRING_START", None)
     fstring_end = getattr(tokenize, "FSTRING_END", None)
     counted = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)
@@ -325,19 +363,15 @@ def tokens_by_folder(repo: Path) -> dict[str, dict[str, int]]:
     for name in filter(None, listed.split("\0")):
         path = repo / name
         if path.is_file():
-            folder = (
-                "/".join(name.split("/")[:2])
-                if name.count("/") > 1
-                else name.split("/")[0]
-            )
-            folders[part_of(name)][folder] += code_tokens(
-                path.read_text(encoding="utf-8")
-            )
+            # Its folder, of which at most two levels are told apart.
+            folder = "/".join(name.split("/")[:-1][:2])
+            count = code_tokens(path.read_text(encoding="utf-8"))
+            folders[part_of(name)][folder] += count
     return {part: dict(sorted(counts.items())) for part, counts in folders.items()}
 
 
 def show_tokens(repo: Path, as_json: bool, record: bool) -> None:
-    """Print the code tokens of a checkout, and store their totals where asked to."""
+    """Print the code tokens of a checkout, and store their totals to record them."""
     by_folder = tokens_by_folder(repo)
     totals = {part: sum(counts.values()) for part, counts in by_folder.items()}
     if record:
@@ -360,27 +394,30 @@ def main() -> None:
     parser.add_argument(
         "--record", action="store_true", help="store the totals of --tokens"
     )
-    asked = parser.parse_args()
-    if asked.tokens:
-        show_tokens(asked.repo.resolve(), asked.json, asked.record)
+    options = parser.parse_args()
+    if options.tokens:
+        show_tokens(options.repo.resolve(), options.json, options.record)
         return
-    found = measure(asked.repo.resolve())
-    if asked.json:
-        print(json.dumps(found, indent=1))
-        return
-    for name, count in found["size"].items():
+    measured = measure(options.repo.resolve())
+    if options.json:
+        print(json.dumps(measured, indent=1))
+    else:
+        show(measured)
+
+
+def show(measured: Mapping[str, Any]) -> None:
+    """Print what was measured as a table."""
+    for name, count in measured["size"].items():
         print(f"{name.replace('_', ' '):16}{count:8}")
     print(f"\n{'entered by':16}{'files':>8}{'function files':>16}{'functions':>11}")
-    for command, counts in found["entered"].items():
+    for command, counts in measured["entered"].items():
         files, function_files, functions = counts.values()
         print(f"{command:16}{files:8}{function_files:16}{functions:11}")
-    for kind, rings in found["cycles"].items():
+    for kind, rings in measured["cycles"].items():
         print(f"\nimport cycles, {kind.replace('_', ' ')} imports: {len(rings)}")
         print("".join(f"  {len(ring)}: {' '.join(ring)}\n" for ring in rings), end="")
-    for name, lines in {
-        **found["upward"],
-        "without_layer": found["without_layer"],
-    }.items():
+    lists = {**measured["upward"], "without_layer": measured["without_layer"]}
+    for name, lines in lists.items():
         print(f"\n{name.replace('_', ' ')}: {len(lines)}", *lines, sep="\n  ")
 
 

@@ -11,7 +11,7 @@ from simulate.models.registry import model
 
 
 def w1(rounds: int, **fields: Any) -> Plan:
-    """The plan of W1: 6,000 clients of 10 images, 120 expected participants in three groups.
+    """The plan of W1: 6,000 clients of 10 images in three groups, 120 take part.
 
     Args:
         rounds: number of rounds, of 5 local steps of batch 10 of `cnn-2`.

@@ -1,1 +1,1 @@
-"""What the simulation benchmark is made of: plain peers, processes, and this machine's rate."""
+"""Parts of the simulation benchmark: plain peers, processes, this machine's rate."""

@@ -28,7 +28,7 @@ def peak_megabytes() -> float:
 
 
 def contest(key: str, threads: int, name: str, line: Connection) -> None:
-    """Be one contestant: send a result without noise, then the seconds of each run asked for."""
+    """Be a contestant: send a result without noise, then the seconds of each run."""
     torch.set_num_threads(1)
     run = WORKLOADS[key](threads).contestants[name]
     line.send((run(0.0).numpy(), peak_megabytes()))
@@ -46,14 +46,18 @@ class Contestant:
 
     def __init__(self, key: str, threads: int, name: str) -> None:
         context = get_context("spawn")
-        self._line, far = context.Pipe()
+        self._line, process_end = context.Pipe()
         self._process = context.Process(
-            target=contest, args=(key, threads, name, far), name=name, daemon=True
+            target=contest,
+            args=(key, threads, name, process_end),
+            name=name,
+            daemon=True,
         )
         self._process.start()
-        far.close()  # so that nothing is waited for once the contestant is gone
-        found, self.memory = self._heard()
-        self.result = torch.from_numpy(found)
+        # So that nothing is waited for once the contestant is gone.
+        process_end.close()
+        result, self.memory = self._heard()
+        self.result = torch.from_numpy(result)
 
     def seconds(self) -> float:
         """CPU seconds of one more run."""

@@ -26,8 +26,11 @@ from simulate.local.sgd import local_sgd
 from simulate.models.network import Model
 from simulate.models.registry import model
 
+# Noise multiplier of a timed run.
 NOISE = 1.0
-CLIENTS, RECORDS = 6000, 10
+# The population of W1, and images of a client.
+CLIENTS = 6000
+RECORDS = 10
 
 
 @dataclass(frozen=True)
@@ -38,11 +41,11 @@ class Workload:
         title: a line that says what one run of a contestant is.
         network: what is trained.
         images: records that one run trains on, counted with repetition.
-        contestants: name to one run with a noise multiplier; the first is the simulator on one
-            core.
+        contestants: name to one run with a noise multiplier; the first is the simulator
+            on one core.
         reference: whose seconds are divided by the others'.
-        tolerance: largest difference between the results without noise, relative to the largest
-            value.
+        tolerance: largest difference between the results without noise, relative to the
+            largest value.
     """
 
     title: str
@@ -61,7 +64,7 @@ def batches(network: Model, clients: int, steps: int, batch: int) -> Batches:
 
 
 def cohort(clients: int, steps: int) -> Batches:
-    """Mini-batches of a random cohort of the population of W1, which is made as bytes."""
+    """Mini-batches of a random cohort of the population of W1, made as bytes."""
     draw = torch.Generator().manual_seed(0)
     shape = (CLIENTS, RECORDS, 1, 28, 28)
     images = torch.randint(0, 256, shape, dtype=torch.uint8, generator=draw)
@@ -83,25 +86,34 @@ def release(total: Tensor, noise: float) -> Tensor:
     return total + CLIP * noise * drawn
 
 
-def sum_batched(network: Model, theta: Tensor, given: Batches, workers: int) -> Tensor:
-    """Sum of the clipped updates [d] as the simulator trains: chunks of clients over threads."""
+def sum_batched(network: Model, theta: Tensor, data: Batches, workers: int) -> Tensor:
+    """Sum of the clipped updates [d] as the simulator trains.
+
+    By chunks of clients over threads.
+    """
     updates = local_sgd(
-        network, theta, *given, learning_rate=LEARNING_RATE, workers=workers
+        network, theta, *data, learning_rate=LEARNING_RATE, workers=workers
     )
     updates *= (CLIP / updates.norm(dim=1, keepdim=True)).clamp(max=1)
     return updates.sum(0)
 
 
 def records_batched(
-    network: Model, theta: Tensor, given: Batches, noise: float
+    network: Model, theta: Tensor, data: Batches, noise: float
 ) -> Tensor:
-    """Clients [K, d] after DP-SGD by record as the simulator trains them, on one core."""
+    """Clients [K, d] after DP-SGD by record as the simulator trains, on one core."""
     draw = torch.Generator().manual_seed(1)
-    thetas = theta.repeat(len(given[1]), 1)
-    for step in range(given[1].shape[1]):
-        x, y = (value[:, step] for value in given)
+    inputs, labels = data
+    clients, steps = labels.shape[:2]
+    thetas = theta.repeat(clients, 1)
+    for step in range(steps):
         sums = clipped_sums(
-            network, thetas, x, y, clipping_norm=RECORD_NORM, workers=1
+            network,
+            thetas,
+            inputs[:, step],
+            labels[:, step],
+            clipping_norm=RECORD_NORM,
+            workers=1,
         ).total
         sums += noise * RECORD_NORM * torch.randn(sums.shape, generator=draw)
         thetas -= LEARNING_RATE / RECORD_BATCH * sums
@@ -110,63 +122,68 @@ def records_batched(
 
 def w1(threads: int) -> Workload:
     """Small images, many clients."""
-    network, given = model("cnn-2"), cohort(clients=120, steps=5)
-    theta, module = initial(network), plain_cnn()
+    network = model("cnn-2")
+    data = cohort(clients=120, steps=5)
+    theta = initial(network)
+    module = plain_cnn()
     tuned = tuned_cnn()
     return Workload(
         "W1: one round of 120 clients, 5 steps of batch 10",
         network,
-        given[1].numel(),
+        data[1].numel(),
         {
             "simulate, 1 thread": lambda z: release(
-                sum_batched(network, theta, given, 1), z
+                sum_batched(network, theta, data, 1), z
             ),
             f"simulate, {threads} threads": lambda z: release(
-                sum_batched(network, theta, given, threads), z
+                sum_batched(network, theta, data, threads), z
             ),
-            "plain loop": lambda z: release(sum_sequential(module, theta, given), z),
+            "plain loop": lambda z: release(sum_sequential(module, theta, data), z),
             "plain loop, channels_last": lambda z: release(
-                sum_sequential(tuned, theta, given, torch.channels_last), z
+                sum_sequential(tuned, theta, data, torch.channels_last), z
             ),
         },
         "plain loop, channels_last",
-        1e-3,  # orders of additions differ, which may turn on a unit whose input is near 0
+        # Orders of additions differ, which may turn on a unit whose input is near 0.
+        1e-3,
     )
 
 
 def w2(threads: int) -> Workload:
     """A residual network; a slice of one client and five steps."""
     network = model("resnet-18")
-    given, theta, module = batches(network, 1, 5, 50), initial(network), plain_resnet()
+    data = batches(network, 1, 5, 50)
+    theta = initial(network)
+    module = plain_resnet()
     return Workload(
         "W2: 1 of 50 clients, 5 of 10 steps of batch 50, without noise",
         network,
-        given[1].numel(),
+        data[1].numel(),
         {
-            "simulate, 1 thread": lambda _: sum_batched(network, theta, given, 1),
-            "plain loop": lambda _: sum_sequential(module, theta, given),
+            "simulate, 1 thread": lambda _: sum_batched(network, theta, data, 1),
+            "plain loop": lambda _: sum_sequential(module, theta, data),
         },
         "plain loop",
-        5e-2,  # after five steps of a deep network, roundings have grown
+        # After five steps of a deep network, roundings have grown.
+        5e-2,
     )
 
 
 def w3(threads: int) -> Workload:
     """Record-level DP-SGD; a slice of four steps."""
-    warnings.filterwarnings("ignore")  # what Opacus and its hooks say
+    # What Opacus and its hooks say.
+    warnings.filterwarnings("ignore")
     network = model("cnn-2")
-    given, theta, module = (
-        batches(network, 20, 4, RECORD_BATCH),
-        initial(network),
-        plain_cnn(),
-    )
+    data = batches(network, 20, 4, RECORD_BATCH)
+    theta = initial(network)
+    module = plain_cnn()
     return Workload(
         "W3: 20 clients, 4 of 37 steps of batch 64, record-level DP-SGD",
         network,
-        given[1].numel(),
+        data[1].numel(),
         {
-            "simulate, 1 thread": lambda z: records_batched(network, theta, given, z),
-            "Opacus, hooks": lambda z: records_opacus(module, theta, given, z),
+            "simulate, 1 thread": lambda z: records_batched(network, theta, data, z),
+            "Opacus, hooks": lambda z: records_opacus(module, theta, data, z),
         },
         "Opacus, hooks",
         1e-4,
