@@ -1,16 +1,18 @@
 """Time of one epsilon by privacy loss distributions, and what each entry point answers.
 
-privplan answers with a lower and an upper bound; dp-accounting with an upper bound alone, on the
-coarsest grid (halved from 1e-2) that comes as near to the truth as ours. Medians of several
-runs, interleaved in one process; every run differs in delta so that no cache helps.
+privplan answers with a lower and an upper bound; dp-accounting with an upper bound
+alone, on the coarsest grid (halved from 1e-2) that comes as near to the truth as ours.
+Medians of several runs, interleaved in one process; every run differs in delta so that
+no cache helps.
 
     python benchmarks/accounting.py
     python benchmarks/accounting.py --entry-points 20
 
-With ``--entry-points`` as many random questions are asked of every public entry point at its
-default settings: gap of upper and lower bound, CPU seconds, and whether the bounds enclose those of
-dp-accounting (from both sides) or, at full participation, the closed form of Balle and Wang (2018).
-The gap of a calibration is how far its noise is from that whose epsilon is the budget.
+With ``--entry-points`` as many random questions are asked of every public entry point
+at its default settings: gap of upper and lower bound, CPU seconds, and whether the
+bounds enclose those of dp-accounting (from both sides) or, at full participation, the
+closed form of Balle and Wang (2018). The gap of a calibration is how far its noise is
+from that whose epsilon is the budget.
 """
 
 from __future__ import annotations

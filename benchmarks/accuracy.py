@@ -1,9 +1,10 @@
 """Accuracy under the same budgets: the published plan, the default plan, a free clipping norm.
 
-Fashion-MNIST, `cnn-2-valid`, 6,000 clients of 10 images, 50 rounds, 120 clients per round, budgets
-0.5, 1.5 and 3.0. The published plan trains as GDPFed+, the others as `planned`, and FedAvg without
-privacy is beside them. The clipping norm rests on a pilot on MNIST, never on Fashion-MNIST. Runs
-are kept in a folder and are not repeated; then the tables and the picture of docs/planning.md.
+Fashion-MNIST, `cnn-2-valid`, 6,000 clients of 10 images, 50 rounds, 120 clients per
+round, budgets 0.5, 1.5 and 3.0. The published plan trains as GDPFed+, the others as
+`planned`, and FedAvg without privacy is beside them. The clipping norm rests on a pilot
+on MNIST, never on Fashion-MNIST. Runs are kept in a folder and are not repeated; then
+the tables and the picture of docs/planning.md.
 
     python benchmarks/accuracy.py [--seeds 5] [--jobs 2] [--folder runs/accuracy] [--draw PNG]
 """

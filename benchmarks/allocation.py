@@ -2,9 +2,10 @@
 
 python benchmarks/allocation.py [--seconds 300] [--accuracy 0.05]
 
-One question a row, add or remove a client: bounds, seconds, and how many times longer than ours.
-PLD_accounting narrows its bounds until they are within ``accuracy`` of the upper one; opake has an
-upper bound only. Another package's question ends after so many seconds.
+One question a row, add or remove a client: bounds, seconds, and how many times longer
+than ours. PLD_accounting narrows its bounds until they are within ``accuracy`` of the
+upper one; opake has an upper bound only. Another package's question ends after so many
+seconds.
 """
 
 from __future__ import annotations
@@ -67,8 +68,8 @@ def timed(
 ) -> tuple[float, str]:
     """Seconds of an answer without imports, and the answer as text.
 
-    The median of nine answers, or of as many as one second has, at least one; each to a question
-    of its own, with 1e-9 more noise.
+    The median of nine answers, or of as many as one second has, at least one; each to a
+    question of its own, with 1e-9 more noise.
     """
     function(2.0, 5, 1, 1e-3, *asked[3:])
     seconds: list[float] = []

@@ -2,11 +2,12 @@
 
 python benchmarks/buffered.py [--buffers 4] [--starts 4]
 
-The root mean square error of all prefix sums, where each client takes part in every b-th round of
-n. C of BLT has the first column 1, c_j = sum_i w_i t_i^(j - 1) (Dvijotham, McMahan, Pillutla,
-Steinke, Thakurta 2024); w and t are found by L-BFGS from several starts, for one buffer up to the
-number that is asked. Since c is positive and falls, the client of rounds 1, b + 1, ... moves the
-releases most (McMahan, Xu, Zhang 2024, arXiv 2408.08868), by the norm of the sum of its columns.
+The root mean square error of all prefix sums, where each client takes part in every
+b-th round of n. C of BLT has the first column 1, c_j = sum_i w_i t_i^(j - 1)
+(Dvijotham, McMahan, Pillutla, Steinke, Thakurta 2024); w and t are found by L-BFGS from
+several starts, for one buffer up to the number that is asked. Since c is positive and
+falls, the client of rounds 1, b + 1, ... moves the releases most (McMahan, Xu, Zhang
+2024, arXiv 2408.08868), by the norm of the sum of its columns.
 """
 
 from __future__ import annotations

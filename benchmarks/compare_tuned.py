@@ -1,6 +1,7 @@
 """Writes the tables of docs/evidence/compare-tuned.md from compare-tuned/*.csv beside it.
 
-They are the ``tuned.csv`` of comparisons as the page says, which versions before 0.2.0 wrote:
+They are the ``tuned.csv`` of comparisons as the page says, which versions before 0.2.0
+wrote:
 
     python benchmarks/compare_tuned.py
 """

@@ -2,12 +2,13 @@
 
 python benchmarks/fixed_cohorts.py [--rounds 50] [--delta 6.98e-5] [--step 0.002]
 
-Relation replace_one, so the client's update is u in one world and v in the other. Coupling the
-others that are drawn, every convex measure of a round is at most that of (1 - q) N(w) + q N(u)
-against (1 - q) N(w) + q N(v): all others send the same w, and u, v and w are at most the clipping
-norm C. Delta after T rounds is V_T(-epsilon), with V_0(x) = max(0, 1 - e^-x) and V_t(x) the largest
-E[V_(t-1)(x + loss)] of a round over u, v and w: the adversary knows all earlier releases. Here u is
-C, v is -C, and w in nine places between. That is an estimate: losses are split onto a grid.
+Relation replace_one, so the client's update is u in one world and v in the other.
+Coupling the others that are drawn, every convex measure of a round is at most that of
+(1 - q) N(w) + q N(u) against (1 - q) N(w) + q N(v): all others send the same w, and u,
+v and w are at most the clipping norm C. Delta after T rounds is V_T(-epsilon), with
+V_0(x) = max(0, 1 - e^-x) and V_t(x) the largest E[V_(t-1)(x + loss)] of a round over u,
+v and w: the adversary knows all earlier releases. Here u is C, v is -C, and w in nine
+places between. That is an estimate: losses are split onto a grid.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """Misses of forecasts: plans drawn by a seed that is written down first, forecast, then run.
 
-scikit-learn's digits (`mlp-digits`, 143 clients of 10) and MNIST (`cnn-2-valid`, 6,000 clients of
-10), each forecast from proxy runs on the same data with partitions drawn at random; a part of the
-proxy runs on MNIST have two fifths of the clients. The data set, the partition, budgets, rounds,
-cohort and recipe of the new plans are drawn at random. Prints the mean error overall and per group,
-the coverage of the 90% intervals, the rank correlation and every miss; then plans for targets of
-accuracy and what they reach. A run on digits has 355 test records and a standard deviation of 1 to
-3 points over seeds, so plans for digits are also compared with the mean over some seeds. Every run
-is journalled in OUT, and the same command goes on where it was interrupted.
+scikit-learn's digits (`mlp-digits`, 143 clients of 10) and MNIST (`cnn-2-valid`, 6,000
+clients of 10), each forecast from proxy runs on the same data with partitions drawn at
+random; a part of the proxy runs on MNIST have two fifths of the clients. The data set,
+the partition, budgets, rounds, cohort and recipe of the new plans are drawn at random.
+Prints the mean error overall and per group, the coverage of the 90% intervals, the rank
+correlation and every miss; then plans for targets of accuracy and what they reach. A
+run on digits has 355 test records and a standard deviation of 1 to 3 points over seeds,
+so plans for digits are also compared with the mean over some seeds. Every run is
+journalled in OUT, and the same command goes on where it was interrupted.
 
     python benchmarks/forecast.py [--seed SEED] [--plans 24] [--targets 10] [--seeds 4] [--jobs 1]
         [--small] [-o OUT]
@@ -179,7 +180,8 @@ class Todo:
 
     Attributes:
         setting: its data set.
-        plan: a new plan around the setting's spec, or the plan for a target of accuracy.
+        plan: a new plan around the setting's spec, or the plan for a target of
+            accuracy.
         seed: the first seed.
         seeds: number of seeds.
         target: the target, in percent; None for a new plan.

@@ -2,10 +2,11 @@
 
 python benchmarks/k_of_t.py [--draws 1000000] [--delta 6.98e-5]
 
-The pair is the mixture of N(1_S, sigma^2) over the k-subsets S of T rounds against N(0, sigma^2);
-its likelihood ratio is the elementary symmetric polynomial of the rounds' own ratios over
-binomial(T, k). Draws are of the pair itself, so that the terms of delta lie in [0, 1] and their
-spread gives an honest error. It remains an estimate: plans take the bound.
+The pair is the mixture of N(1_S, sigma^2) over the k-subsets S of T rounds against N(0,
+sigma^2); its likelihood ratio is the elementary symmetric polynomial of the rounds' own
+ratios over binomial(T, k). Draws are of the pair itself, so that the terms of delta lie
+in [0, 1] and their spread gives an honest error. It remains an estimate: plans take the
+bound.
 """
 
 from __future__ import annotations

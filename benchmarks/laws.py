@@ -1,6 +1,7 @@
 """Noise that each sampling law needs at equal budgets, as a table and as docs/laws.png.
 
-python benchmarks/laws.py [--rounds 50] [--cohort-share 0.02] [--delta 6.98e-5] [--plot laws.png]
+python benchmarks/laws.py [--rounds 50] [--cohort-share 0.02] [--delta 6.98e-5] [--plot
+laws.png]
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 def noise(law: str, epsilon: float, asked: argparse.Namespace) -> float:
     """The least noise multiplier at an equal mean cohort, as much as the last model holds of it.
 
-    Where noise is correlated over rounds that is less: what independent noise would leave as much.
+    Where noise is correlated over rounds that is less: what independent noise would
+    leave as much.
     """
     own = SamplingLaw(law).law
     rounds = own.rounds_of_client(asked.rounds)

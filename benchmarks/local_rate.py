@@ -1,16 +1,17 @@
 """How the best step of the server and the best local learning rate depend on local momentum.
 
-Development of the default recipe (docs/recipe.md): scikit-learn's digits (`mlp-digits`, 143 clients
-of 10, 60 rounds, cohort 30), and text that is not the evaluation's: the docstrings of 800 Python
-modules of this environment, one per client, with the plan of benchmarks/recipe.py for
-Shakespeare (714 clients, 50 rounds, cohort 71, `characters-10`). Plans, with their noise, are
-privplan's; training is a small simulation that steps all clients of a round at once, some ten times
-faster than ``simulate`` on such networks and close to it, but not the same run.
+Development of the default recipe (docs/recipe.md): scikit-learn's digits (`mlp-digits`,
+143 clients of 10, 60 rounds, cohort 30), and text that is not the evaluation's: the
+docstrings of 800 Python modules of this environment, one per client, with the plan of
+benchmarks/recipe.py for Shakespeare (714 clients, 50 rounds, cohort 71,
+`characters-10`). Plans, with their noise, are privplan's; training is a small
+simulation that steps all clients of a round at once, some ten times faster than
+``simulate`` on such networks and close to it, but not the same run.
 
     python -m benchmarks.local_rate digits|text steps|rates [--seeds 4] [--factors 0.4,1,3]
 
-``steps`` varies the length S of the server's step, ``rates`` the local learning rate at the
-recipe's step. --factors multiply all epsilons. Prints a row of JSON per cell.
+``steps`` varies the length S of the server's step, ``rates`` the local learning rate at
+the recipe's step. --factors multiply all epsilons. Prints a row of JSON per cell.
 """
 
 from __future__ import annotations

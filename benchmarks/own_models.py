@@ -1,9 +1,9 @@
 """Speed of the user's own modules: compiled and on the general path, beside a plain loop.
 
-The size is that of W1 of `simulation.py`: a cohort of 120 clients, 5 steps of batch 10 on images of
-28 x 28 pixels. The loop is the usual one: clone the state, then `zero_grad`, `backward` and `step`
-of `torch.optim.SGD` for one client after the other. All contestants run on one core of one process,
-in turn; CPU seconds, medians.
+The size is that of W1 of `simulation.py`: a cohort of 120 clients, 5 steps of batch 10
+on images of 28 x 28 pixels. The loop is the usual one: clone the state, then
+`zero_grad`, `backward` and `step` of `torch.optim.SGD` for one client after the other.
+All contestants run on one core of one process, in turn; CPU seconds, medians.
 
     python benchmarks/own_models.py [--repeats 7] [--clients 120]
 """

@@ -1,8 +1,9 @@
 """Power of the tests of noise and of cohorts: the chance that a given fault is detected.
 
-The false-alarm rates are those of the checks, shared among their tests as there; the effects are
-stated by the caller. The chances are computed with the exact law of the statistic where it has a
-closed form, else with its normal approximation, and are compared with simulations by the tests.
+The false-alarm rates are those of the checks, shared among their tests as there; the
+effects are stated by the caller. The chances are computed with the exact law of the
+statistic where it has a closed form, else with its normal approximation, and are
+compared with simulations by the tests.
 """
 
 from __future__ import annotations
@@ -82,8 +83,9 @@ def correlation(rho: float, rounds: int, groups: int) -> float:
 def repeated_part(part: float, coordinates: int, releases: int) -> float:
     """Chance to detect that the end of each noise vector repeats its beginning.
 
-    Of a long vector it is the least over all shifts: half of the correlation of its sums is lost
-    where the shift is half a sum, and that of both partners of the sums left out.
+    Of a long vector it is the least over all shifts: half of the correlation of its
+    sums is lost where the shift is half a sum, and that of both partners of the sums
+    left out.
     """
     count, pairs = coordinates, part * coordinates
     if coordinates > 2 * SAMPLE:
@@ -159,8 +161,9 @@ def repeated_clients(
 def power_table() -> list[tuple[str, str, float]]:
     """Tests, faults and their chance of detection in the runs that the documentation names.
 
-    Bench: 3 groups of 100 clients, ratio 0.3, 20 rounds, 2,410 coordinates. Image: 3 groups of
-    2,000 clients, ratio 0.02, 50 rounds, 18,378 coordinates. Large: the same of 10 million.
+    Bench: 3 groups of 100 clients, ratio 0.3, 20 rounds, 2,410 coordinates. Image: 3
+    groups of 2,000 clients, ratio 0.02, 50 rounds, 18,378 coordinates. Large: the same
+    of 10 million.
     """
     runs = (
         ("bench", 2_410, 20, 100, 0.3),

@@ -1,13 +1,14 @@
 """Accuracy of training recipes: decided without data, tuned on a proxy, and those of 0.1.0.
 
-``fmnist``: Fashion-MNIST, `cnn-2-valid`, 6,000 clients of 10, 50 rounds, 120 clients per round,
-budgets 0.5, 1.5 and 3.0; IID, Dirichlet(0.3), and a strict group that alone holds classes 0, 8, 9.
-``mnist``: the same on MNIST. ``cifar10``: `cnn-3`, 600 clients of 50 images, budgets 2, 6, 12.
-``shakespeare``: 714 roles (give --splits natural), budgets, rounds, cohort and local training of
-gdpfed-shakespeare, and instead of its recurrent network, which a CPU trains for hours, one of
-11,024 parameters over the last 10 characters (`characters-10`). Runs are kept in a folder and not
-repeated; results with seeds and spread are written as JSON after each run. Fashion-MNIST decides
-nothing: give --tuned a spec that `privplan proxy tune SPEC --dataset mnist -o TUNED` wrote
+``fmnist``: Fashion-MNIST, `cnn-2-valid`, 6,000 clients of 10, 50 rounds, 120 clients
+per round, budgets 0.5, 1.5 and 3.0; IID, Dirichlet(0.3), and a strict group that alone
+holds classes 0, 8, 9. ``mnist``: the same on MNIST. ``cifar10``: `cnn-3`, 600 clients
+of 50 images, budgets 2, 6, 12. ``shakespeare``: 714 roles (give --splits natural),
+budgets, rounds, cohort and local training of gdpfed-shakespeare, and instead of its
+recurrent network, which a CPU trains for hours, one of 11,024 parameters over the last
+10 characters (`characters-10`). Runs are kept in a folder and not repeated; results
+with seeds and spread are written as JSON after each run. Fashion-MNIST decides nothing:
+give --tuned a spec that `privplan proxy tune SPEC --dataset mnist -o TUNED` wrote
 (`--spec` writes the SPEC to tune).
 
     python benchmarks/recipe.py [fmnist] [--seeds 5] [--folder runs/recipe] [--json results.json]
@@ -74,9 +75,10 @@ KINDS = {
     "fedavg-tuned": "FedAvg",
 }
 """Algorithm by kind of plan; before is the default plan of 0.1.0, given-rate the default recipe
-with the preset's local learning rate of 0.1, which the default recipe otherwise decides, too: 0.1
-again, except for Shakespeare. before-rate is before with the rate that the recipe decides.
-correlated is default with the law of --sampling and the noise that goes with it."""
+with the preset's local learning rate of 0.1, which the default recipe otherwise
+decides, too: 0.1 again, except for Shakespeare. before-rate is before with the rate
+that the recipe decides. correlated is default with the law of --sampling and the noise
+that goes with it."""
 LAST = 10
 """Characters that `characters-10` sees, of the 80 of a record."""
 

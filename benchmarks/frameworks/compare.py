@@ -1,13 +1,14 @@
 """Whole rounds of W1 by the simulator, pfl-research and Flower, each in its own environment.
 
-The same work for all: images, network, cohort, local steps, clipping, central Gaussian noise (see
-``workload.py``). What differs: the simulator also draws a Poisson cohort by a
-certified plan, writes a ledger and measures each release; pfl-research and Flower account nothing
-here. Flower simulates through Ray, with one worker per core.
+The same work for all: images, network, cohort, local steps, clipping, central Gaussian
+noise (see ``workload.py``). What differs: the simulator also draws a Poisson cohort by
+a certified plan, writes a ledger and measures each release; pfl-research and Flower
+account nothing here. Flower simulates through Ray, with one worker per core.
 
-Each contestant runs twice as whole processes, with few and with more rounds; the difference is the
-cost of a round, what remains is the start. CPU seconds are those of the process and everything it
-started, read from ``/proc`` (Linux only). The environments are made on first use in ``--envs``.
+Each contestant runs twice as whole processes, with few and with more rounds; the
+difference is the cost of a round, what remains is the start. CPU seconds are those of
+the process and everything it started, read from ``/proc`` (Linux only). The
+environments are made on first use in ``--envs``.
 
     python benchmarks/frameworks/compare.py [--only pfl] [--repeats 3] [--envs runs/envs]
 """
@@ -38,7 +39,8 @@ class Framework:
 
     Attributes:
         script: file beside this one.
-        packages: what its environment needs besides PyTorch; empty for this environment.
+        packages: what its environment needs besides PyTorch; empty for this
+            environment.
     """
 
     script: str
