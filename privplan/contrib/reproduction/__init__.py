@@ -1,7 +1,7 @@
 """Reproduction of published tables: what they print, what this project computes, and the claims.
 
-One module of ``papers`` per paper declares its tables; other packages declare papers by entry
-points of the group ``privplan.papers``. Tables of plans are computed here, without PyTorch; those
-of runs execute ``simulate`` or ``attack``, which the command line passes in. Imports
-planning, verification and the layers below.
+One module of ``papers`` per paper declares its tables; other packages declare papers by
+entry points of the group ``privplan.papers``. Tables of plans are computed here,
+without PyTorch; those of runs execute ``simulate`` or ``attack``, which the command
+line passes in. Imports planning, verification and the layers below.
 """

@@ -1,11 +1,12 @@
 """Verdicts on the statements of a paper, from the cells of a result.
 
-A statement about means is a set of differences that must all be above 0, such as a method's lead
-over another one in each column. Each difference has a confidence interval: of the differences by
-seed where all cells have the same seeds (Student's t), else of the means (Welch). The p-value of a
-statement is the largest of its differences where all are above 0; where some are below, the least
-of them times their number. Holm's procedure over the statements of a table keeps the chance of any
-wrong verdict, in either direction, below ``LEVEL``. Numbers without seeds are compared as they are.
+A statement about means is a set of differences that must all be above 0, such as a
+method's lead over another one in each column. Each difference has a confidence
+interval: of the differences by seed where all cells have the same seeds (Student's t),
+else of the means (Welch). The p-value of a statement is the largest of its differences
+where all are above 0; where some are below, the least of them times their number.
+Holm's procedure over the statements of a table keeps the chance of any wrong verdict,
+in either direction, below ``LEVEL``. Numbers without seeds are compared as they are.
 """
 
 from __future__ import annotations
@@ -175,7 +176,8 @@ def ahead(
 ) -> Callable[[Result], list[Asked]]:
     """One row has larger numbers than another, for each pair, in every column.
 
-    With ``as_printed`` the larger one is the one with the larger printed number in the column.
+    With ``as_printed`` the larger one is the one with the larger printed number in the
+    column.
     """
     known = [tuple(pair) for pair in pairs]
 
@@ -249,8 +251,9 @@ def _seeds(every: Sequence[Difference], level: float) -> float:
 def verdicts(claims: Sequence[Claim], result: Result) -> list[Outcome]:
     """The verdict on each claim of a table.
 
-    ``reproduced`` needs the full size, the order and every printed difference in the interval of
-    ours; ``not reproduced`` a difference on the wrong side; ``undecided`` is neither.
+    ``reproduced`` needs the full size, the order and every printed difference in the
+    interval of ours; ``not reproduced`` a difference on the wrong side; ``undecided``
+    is neither.
     """
     found: list[tuple[list[Difference], int]] = []
     for claim in claims:
@@ -343,7 +346,7 @@ def printed_within(tolerance: float) -> Judge:
     return judge
 
 
-# --- Results of a published table: its cells, how they came about, and their file. ---------------
+# Results of a published table: its cells, how they came about, and their file.
 
 Size = Literal["full", "reduced"]
 
@@ -355,11 +358,13 @@ class Cell(Value):
         row: head of its row, such as a method.
         column: head of its column, such as a data set.
         published: the printed number; None where the paper has none, as in a figure.
-        published_error: standard error of the printed number; None where it cannot be known.
+        published_error: standard error of the printed number; None where it cannot be
+            known.
         values: ours, one per seed; a single one where no seed is involved.
         spent: largest epsilon of the runs' ledgers (upper bound), by group.
         seconds: wall time of each run.
-        executed: digest of the plan and numbers that the algorithm executed; empty where unknown.
+        executed: digest of the plan and numbers that the algorithm executed; empty
+            where unknown.
     """
 
     row: str
@@ -396,7 +401,8 @@ class Result(Value):
     Attributes:
         table: the table's name.
         size: ``full``, or the reduced size that the table declares.
-        seeds: seeds of the runs, of which a cell may have the first ones only; empty for plans.
+        seeds: seeds of the runs, of which a cell may have the first ones only; empty
+            for plans.
         configuration: everything that the cells depend on, besides seeds.
         versions: versions of the software.
         machine: kind of machine.

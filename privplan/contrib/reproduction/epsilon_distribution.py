@@ -64,8 +64,9 @@ def _one(source: np.random.Generator, part: Part) -> float:
 def with_distribution(data: dict[str, Any]) -> dict[str, Any]:
     """Plain data of a spec with groups in the place of an ``epsilon_distribution``.
 
-    The distribution has a name, clients, records of each client and the batch sizes, one of which
-    each client draws. Each client is a group with a budget for each of its records.
+    The distribution has a name, clients, records of each client and the batch sizes,
+    one of which each client draws. Each client is a group with a budget for each of its
+    records.
     """
     law = data.get("epsilon_distribution")
     if law is None:

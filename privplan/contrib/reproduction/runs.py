@@ -90,8 +90,8 @@ def run_table(
 ) -> Result:
     """Execute all runs of a table, or of some rows; finished ones are not repeated.
 
-    ``stored`` is an earlier result. What it has of today's settings counts as finished, and stays
-    in the result where it has other rows or more seeds.
+    ``stored`` is an earlier result. What it has of today's settings counts as finished,
+    and stays in the result where it has other rows or more seeds.
     """
     if size not in table.trained:
         rule = f"must be one of {', '.join(table.trained)} for {table.name}"

@@ -1,8 +1,8 @@
 """Published tables, and the registry of the papers that print them.
 
-A paper of this project is a file of data beside its module: titles, claims, printed numbers, sizes
-and times. The module has the functions that the file names: they compute a table of plans, list
-the settings of a table of runs, or judge a claim.
+A paper of this project is a file of data beside its module: titles, claims, printed
+numbers, sizes and times. The module has the functions that the file names: they compute
+a table of plans, list the settings of a table of runs, or judge a claim.
 """
 
 from __future__ import annotations
@@ -69,9 +69,8 @@ class Table:
     name: str  # on the command line, such as ``gdpfed-plus-table-2``
     title: str  # in the paper, such as ``Table 2: accuracy``
     claims: tuple[Claim, ...] = ()  # what the paper says of it
-    planned: Callable[[], Computed] | None = (
-        None  # computes the cells of a table of plans
-    )
+    # Computes the cells of a table of plans.
+    planned: Callable[[], Computed] | None = None
     # settings of a table of runs, by size
     trained: Mapping[str, Callable[[], list[Setting]]] = field(default_factory=dict)
     # what is measured of each run: a name of ``measures.MEASURES``
@@ -86,12 +85,10 @@ class Table:
     # CPU minutes on one core, by size; measured or, as ``sizes`` then says, estimated
     minutes: Mapping[str, float] = field(default_factory=dict)
     first_seed: int = 0  # of its runs; 1 where seed 0 has chosen learning rates
-    left_out: str = (
-        ""  # why nothing computes it; empty for a table that can be reproduced
-    )
-    has_results: bool = (
-        True  # whether it has any; a table of notation or settings has none
-    )
+    # Why nothing computes it; empty for a table that can be reproduced.
+    left_out: str = ""
+    # Whether it has any; a table of notation or settings has none.
+    has_results: bool = True
 
     @property
     def kind(self) -> str:
@@ -148,7 +145,7 @@ def table_of(name: str) -> Table:
     return known[plain]
 
 
-# --- The file of a paper. ------------------------------------------------------------------------
+# The file of a paper.
 
 Functions = Mapping[str, Callable[..., Any]]
 
@@ -319,7 +316,8 @@ Execute = Callable[[Sequence[str]], Mapping[str, Any]]
 processes can import it."""
 Measure = Callable[[Execute, Plan, Sequence[str], Path], dict[str, Any]]
 """From the executor, the plan, the words for data, method and seed, and the folder of the result:
-``value``, ``spent`` (largest epsilon by group; None is infinite) and ``seconds`` (wall time)."""
+``value``, ``spent`` (largest epsilon by group; None is infinite) and ``seconds`` (wall
+time)."""
 
 
 def accuracy(
@@ -387,8 +385,8 @@ def weight_distance(
 ) -> dict[str, Any]:
     """Half the sum of |w - w*| over the groups, in percent, with w* the weights of the plan.
 
-    w are the weights that the server found from the updates, else those in the ledger; both are
-    shares of all rounds.
+    w are the weights that the server found from the updates, else those in the ledger;
+    both are shares of all rounds.
     """
     found, run = accuracy(execute, plan, words, folder), load_run(folder)
     used = dict(run.record.weights)

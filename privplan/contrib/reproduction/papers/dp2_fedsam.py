@@ -36,7 +36,8 @@ BUDGETS = (1.0, 2.0)
 def spec_of(clients: int, epsilon: float, **changes: Any) -> dict[str, Any]:
     """The paper's setting on CIFAR-10, with changes.
 
-    Poisson sampling: the paper samples without replacement, and accounts by a bound for it.
+    Poisson sampling: the paper samples without replacement, and accounts by a bound for
+    it.
     """
     records = 50_000 // clients
     batch = min(50, records)

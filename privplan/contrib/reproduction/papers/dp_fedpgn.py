@@ -52,8 +52,9 @@ EQUAL_NOISE = {"DP-FedAvg, clipping norm 0.1": Method("DP-FedAvg", changes=SHIFT
 def spec_of(epsilon: float | None = None, **changes: Any) -> dict[str, Any]:
     """The paper's setting, with its noise multiplier or a budget.
 
-    The paper clips by the median norm of the round, which it does not pay for; here the clipping
-    norm is fixed, and lower for the methods that clip what is left after a shift.
+    The paper clips by the median norm of the round, which it does not pay for; here the
+    clipping norm is fixed, and lower for the methods that clip what is left after a
+    shift.
     """
     group: dict[str, Any] = {"name": "all", "clients": CLIENTS}
     group |= {"noise_multiplier": NOISE} if epsilon is None else {"epsilon": epsilon}

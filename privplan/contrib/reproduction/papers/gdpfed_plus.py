@@ -85,7 +85,7 @@ def groups_of(
     ]
 
 
-# --- Tables of runs. -----------------------------------------------------------------------------
+# Tables of runs.
 
 
 def base(valid: bool) -> dict[str, Any]:
@@ -173,7 +173,7 @@ def by_clip(factors: Sequence[float], *, valid: bool = False) -> list[Setting]:
     ]
 
 
-# --- Tables 1, 3 and 5 and Figure 2, and the cohorts that Table 8 mentions. ----------------------
+# Tables 1, 3 and 5 and Figure 2, and the cohorts that Table 8 mentions.
 
 
 def problem(column: str, **changes: Any) -> Problem:
@@ -226,7 +226,8 @@ def table_1() -> Computed:
 def noise_table(columns: Sequence[str] = tuple(SETS)) -> Computed:
     """Noise multipliers, squared, and total noise Lambda of each method.
 
-    The last rows have GDPFed's weights of 1/3, as those of GDPFed-op, or both methods' squared.
+    The last rows have GDPFed's weights of 1/3, as those of GDPFed-op, or both methods'
+    squared.
     """
     for column in columns:
         given = problem(column)
@@ -283,7 +284,7 @@ def cohorts_of_table_8() -> Computed:
         yield "strict", name, float(strict)
 
 
-# --- Verdicts on computed numbers. ---------------------------------------------------------------
+# Verdicts on computed numbers.
 
 
 _ON_ONE_SCALE = ("GDPFed", "GDPFed-op")

@@ -138,9 +138,10 @@ def attacked(*, small: bool = False) -> list[Setting]:
 def privacy() -> Computed:
     """Zero-concentrated rho of the stated noise, and the epsilon that it is at least.
 
-    With every client in every round the release is a Gaussian mechanism with mu = sqrt(T) /
-    sigma, for which epsilon >= mu^2 / 2 at every delta below 1/2 (Dong, Roth, Su 2022, Cor. 2.13:
-    delta(mu^2 / 2) = 1/2 - exp(mu^2 / 2) Phi(-mu), above 0.49 here).
+    With every client in every round the release is a Gaussian mechanism with mu =
+    sqrt(T) / sigma, for which epsilon >= mu^2 / 2 at every delta below 1/2 (Dong, Roth,
+    Su 2022, Cor. 2.13: delta(mu^2 / 2) = 1/2 - exp(mu^2 / 2) Phi(-mu), above 0.49
+    here).
     """
     mu = math.sqrt(ROUNDS) / NOISE
     yield f"least epsilon of sigma = {NOISE:g}", "20 clients", mu**2 / 2

@@ -37,7 +37,7 @@ BATCHES = (16, 32, 64, 128)
 DRAWS = 20
 """Draws of epsilons and batch sizes; the paper has one, which it does not print."""
 
-# --- Table 3 and Figures 2, 5, 8 and 11: noise of DP-SGD on each client. -------------------------
+# Table 3 and Figures 2, 5, 8 and 11: noise of DP-SGD on each client.
 
 
 @lru_cache(maxsize=10_000)
@@ -227,7 +227,7 @@ def slowly(result: Result) -> Outcome:
     return Outcome(ORDER if held else NOT_REPRODUCED, words)
 
 
-# --- Tables of runs: DP-SGD of 20 to 60 clients on MNIST and Fashion-MNIST. ----------------------
+# Tables of runs: DP-SGD of 20 to 60 clients on MNIST and Fashion-MNIST.
 
 TRAINED = POPULATION * RECORDS
 """Records that all clients share: 48,000."""
@@ -317,7 +317,8 @@ def few_classes(
 ) -> list[Setting]:
     """Tables 4 and 22, and their weights: 60 clients with 8 classes each, all of the same size.
 
-    There are more records than they take, so that every client finds its own of each class.
+    There are more records than they take, so that every client finds its own of each
+    class.
     """
     data = f"mnist:{TRAINED // 2 + 1500}" if small else "mnist"
     found = [
@@ -329,7 +330,8 @@ def few_classes(
 def weights(of: Callable[[], list[Setting]]) -> list[Setting]:
     """Figures of weights: without PFA, whose weights are WeiAvg's, and with the control.
 
-    Robust-HDP-norms has the weights of the updates' norms alone, without the decomposition.
+    Robust-HDP-norms has the weights of the updates' norms alone, without the
+    decomposition.
     """
     found = []
     for one in of():
