@@ -29,7 +29,7 @@ RELATIVE = 1e-4
 
 
 def by_dp_accounting(epsilon: float, delta: float, ratio: float, rounds: int) -> float:
-    """dp-accounting's calibrator over its PLD; its grid follows the loss of a round."""
+    """dp-accounting's calibrator over its PLD; its grid follows a round's loss."""
     import dp_accounting
     from dp_accounting.pld import PLDAccountant
 

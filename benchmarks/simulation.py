@@ -75,6 +75,23 @@ def measure(key: str, threads: int, repeats: int, *, store: bool) -> None:
         sys.exit(f"the contestants do not compute the same: {worst:.1e}")
 
 
+def timings(
+    contestants: dict[str, Contestant],
+    products: dict[str, Callable[[], float]],
+    repeats: int,
+) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """CPU seconds of each contestant, and GFLOP/s of each product, in turn."""
+    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    rates: dict[str, list[float]] = {name: [] for name in products}
+    for _ in range(repeats):
+        for name, contestant in contestants.items():
+            seconds[name].append(contestant.seconds())
+        for name, multiply in products.items():
+            cost, operations = spent(multiply)
+            rates[name].append(float(operations) / cost / 1e9)
+    return seconds, rates
+
+
 def largest_difference(workload: Workload, contestants: dict[str, Contestant]) -> float:
     """Largest difference from the reference, relative to its largest value."""
     expected = contestants[workload.reference].result
