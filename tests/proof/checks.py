@@ -117,6 +117,12 @@ def puts_are_at_the_upper_end(program):
     )
 
 
+def puts_above_all_ratios_are_forwards(program):
+    # With so much noise no ratio reaches 1.9: E[1.9 - R] = 0.9.
+    put = program.Allocation(arb(30), 2, 0).put(arb("1.9"))
+    assert arb("0.9") <= put <= arb("0.9001")
+
+
 def puts_of_one_round_are_black_scholes(program):
     # One of one round: R is lognormal, and its put has a closed form.
     allocation = program.Allocation(arb(1), 1, 2)
@@ -210,6 +216,25 @@ def everybody_moves_a_sum_by_what_a_person_has(program):
     assert shift("random_allocation:8", "replace_one") == arb(1) / 2
 
 
+def counts_move_by_what_a_person_has(program):
+    def variation(family, sampling):
+        rounds = program.Rounds(2.0, 1.0, sampling, 1, family)
+        removed, added = program.pair_of(rounds, "add_remove", 0)
+        assert abs(removed(arb(0)) - added(arb(0))) < arb(2) ** -200
+        return removed(arb(0))
+
+    # Noise of deviation 2 has scale 2 / sqrt(2): 1 - e^(-moved sqrt(2) / 4).
+    of_pairs = "full (up to 2 clients of one person)"
+    for sampling, moved in (("full", 1), (of_pairs, 2)):
+        exact = 1 - (-moved * arb(2).sqrt() / 4).exp()
+        assert abs(variation("laplace", sampling) - exact) < arb(2) ** -200
+    exact = program.discrete_laplace(arb(2).sqrt() / 2, 2)(arb(0))
+    assert abs(variation("discrete_laplace", of_pairs) - exact) < arb(2) ** -200
+    # The chance of a true bit less that of a false one: tanh(bound / 2).
+    exact = (arb(2).sqrt() / 4).tanh()
+    assert abs(variation("randomized_response", "full") - exact) < arb(2) ** -200
+
+
 CHECKS = [
     balls_are_rounded_up,
     products_are_rounded_up,
@@ -220,6 +245,7 @@ CHECKS = [
     dots_are_above_profiles,
     dots_above_a_jump_are_convex,
     puts_are_at_the_upper_end,
+    puts_above_all_ratios_are_forwards,
     puts_of_one_round_are_black_scholes,
     both_directions_are_proven,
     pairs_that_turn_round_are_alike,
@@ -227,6 +253,7 @@ CHECKS = [
     counts_are_sums_over_outcomes,
     laplace_is_its_closed_form,
     everybody_moves_a_sum_by_what_a_person_has,
+    counts_move_by_what_a_person_has,
     doubt_is_no_proof,  # last, since it replaces a function of the module
 ]
 

@@ -61,6 +61,10 @@ FLIPPED = [
     ("add(e) if e < 0 else remove(e)", "remove(e)"),
     ("self.q[0] >= 1", "self.q[0] >= 0.5"),
     ("place - j * self.shift", "place + j * self.shift"),
+    ("mixed(once[0], twice[0], rare)", "once[0]"),
+    ("laplace(bound * moved)", "laplace(bound)"),
+    ("discrete_laplace(bound, moved)", "discrete_laplace(bound, 1)"),
+    ("moved = 2 if relation", "moved = 1 if relation"),
 ]  # fmt: skip
 """Each place where a number is rounded, moved or kept, turned to the other side."""
 
