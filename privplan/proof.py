@@ -46,7 +46,7 @@ VERSION = "privplan.proof 2"
 BITS = 256  # precision of balls
 SCALE = fmpz(1) << 160  # masses are whole multiples of 1 / SCALE
 LEAST_DELTA = 2.0**-80  # far above the rounding of all masses together
-NEWTON_STEPS = 5  # from an error of 2^-16 or less to one below 2^-256
+NEWTON_STEPS = 5  # from an error of 2^-16 or less to one below 2^-196
 FIRST_POINTS = 1 << 10  # least, of a composed loss on the first lattice
 TRUSTED = 8  # times the first points: from here on, slow progress means none
 MOST_POINTS = 1 << 18  # of a composed loss
@@ -209,19 +209,23 @@ class Mixture:
     def place(self, x: arb) -> arb:
         """A ball around the y where the ratio is x, for an x that is reached.
 
-        F changes its sign once, so it has one root above 0 (Descartes). FLINT finds a
-        ball around it, and Newton's method in balls makes it smaller.
+        FLINT and Newton's steps find it about, and F has other signs beside it.
         """
         function = self.rising - x * self.falling
         slope = function.derivative()
         real = [root.real for root in function.complex_roots() if 0 in root.imag]
-        positive = [root for root in real if root > 0]
+        positive = [root for root in real if root > 0]  # F changes its sign once
         if len(positive) != 1:
             raise NotProvableError("a likelihood ratio was not inverted")
-        u: arb = positive[0]
+        u = positive[0].mid()
         for _ in range(NEWTON_STEPS):
-            u = u.mid() - function(u.mid()) / slope(u)
-        return u.log() / self.shift
+            u = (u - function(u) / slope(u)).mid()
+        radius = arb(2) ** (60 - BITS)
+        low = u * (1 - radius)
+        high = u * (1 + radius)
+        if not function(low) < 0 < function(high):
+            raise NotProvableError("a likelihood ratio was not inverted")
+        return low.union(high).log() / self.shift
 
     def profile(self, epsilon: arb) -> arb:
         """The divergence h at e^epsilon."""
