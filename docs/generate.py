@@ -235,7 +235,8 @@ ARGUMENTS = {
     "NAME": "Name of the declaration, which the book shows.",
     "NAME=VALUE,...": "Numbers of the spec and their values, such as strict=1,2,4 or rounds=20,40.",
     "PLAN": "A plan, plan.json.",
-    "PLAN|RUN|RESULTS": "A plan, the folder of a run, or that of a comparison.",
+    "PLAN...|RUN|RESULTS|BOOK": "A plan or several, the folder of a run or of a comparison, or a "
+    "budget book.",
     "RESERVATION": "What book reserve printed.",
     "RUN": "Folder of a run.",
     "SPEC": "A spec, spec.yaml; what-if and app take a plan, too.",

@@ -19,7 +19,14 @@ from pydantic import (
 from privplan.accounting.accountant import at_most
 from privplan.accounting.calibrate import PLD
 from privplan.accounting.certificate import Certificate, CertificateRow
-from privplan.accounting.release import History, Release, SamplingLaw, Unit, identity
+from privplan.accounting.release import (
+    History,
+    Release,
+    SamplingLaw,
+    Unit,
+    identity,
+    named_unit,
+)
 from privplan.errors import Fault, InputError
 from privplan.file_kinds import PLAN, refuse_other_kind, refuse_yaml_of_other_kind
 from privplan.files import load_json, read_text, write_text
@@ -530,7 +537,8 @@ class Plan(Shown, Checked):
     @property
     def identity(self) -> str:
         """Which plan, whom it protects and under which relation, as tables state it."""
-        return identity(self.digest, self.unit, str(self.spec.relation))
+        relation = str(self.spec.relation)
+        return identity(self.digest, self.unit, relation, self.spec.person)
 
     def group(self, name: str) -> GroupPlan:
         """The group of that name."""
@@ -540,6 +548,15 @@ class Plan(Shown, Checked):
     def unit(self) -> Unit:
         """Whom the budgets protect."""
         return self.spec.unit
+
+    def whom(self, group: GroupPlan | None = None) -> str:
+        """Whom a budget protects, as a word.
+
+        Args:
+            group: whose budget; any whose clients are people of their own when None.
+        """
+        contributions = 1 if group is None else group.contributions
+        return named_unit(self.unit, self.spec.person, contributions)
 
     def law_of(self, group: GroupPlan) -> SamplingLaw:
         """The law by which a group is sampled, for persons with its contributions."""

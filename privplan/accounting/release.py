@@ -30,6 +30,25 @@ def is_client(unit: str) -> bool:
     return unit == "client"
 
 
+def named_unit(unit: Unit, person: str | None, contributions: int = 1) -> str:
+    """Whom a budget protects, as every sentence names it.
+
+    Args:
+        unit: of the plan.
+        person: the word of its spec, such as patient.
+        contributions: the most units of one person; with several the budget protects
+            the person.
+    """
+    if person is not None:
+        return person
+    return "person" if contributions > 1 else unit
+
+
+def with_article(word: str) -> str:
+    """A word behind its article."""
+    return f"{'an' if word[0] in 'aeiou' else 'a'} {word}"
+
+
 def named_law(sampling: str, unit: Unit) -> str:
     """The sampling law with what it draws: ``poisson``, or ``poisson of records``."""
     if unit == "client" or f"{unit}s of" in sampling:
@@ -37,9 +56,10 @@ def named_law(sampling: str, unit: Unit) -> str:
     return f"{sampling} of {unit}s"
 
 
-def identity(digest: str, unit: str, relation: str) -> str:
+def identity(digest: str, unit: str, relation: str, person: str | None = None) -> str:
     """A plan as tables state it: the digest's first letters, unit and relation."""
-    return f"plan {digest[:SHORT]}, unit {unit}, {relation}"
+    protected = f" (each {person})" if person else ""
+    return f"plan {digest[:SHORT]}, unit {unit}{protected}, {relation}"
 
 
 @dataclass(frozen=True, order=True)

@@ -589,6 +589,7 @@ def what_if_command(
             parse_vary,
             sweep,
             with_and_without,
+            with_stated,
         )
 
         varies, data, warnings = (
@@ -603,6 +604,8 @@ def what_if_command(
             from privplan.report.slider_page import slider_page
 
             refuse_overwriting([spec], [html])
+            # The sliders open at the numbers of the spec itself.
+            varies = [with_stated(data, vary) for vary in varies]
         chances = bool(named) or html is not None
         with render.progress("what-if") as progress:
             plain = sweep(
@@ -616,7 +619,7 @@ def what_if_command(
         if html is not None:
             write_text(html, slider_page(data, paths, plain))
         table, logarithmic = (
-            sweeps.sweep_table(plain, paths),
+            sweeps.sweep_table(plain, paths, data.get("person")),
             (*varied, "")[0].endswith(":log"),
         )
         panels = plots.sweep_panels(plain, paths, logarithmic=logarithmic)

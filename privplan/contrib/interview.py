@@ -27,6 +27,7 @@ _PROTECTED = {
     "--client when you train",
     "23": "one record. Several records of a person: contributions in a group, else 1",
 }
+_UNNAMED = "client"
 _LOCAL = {
     "client": "{steps: 5, batch_size: 5, learning_rate: 0.1}    # mini-batch SGD on a client",
     "record": "{epochs: 1, batch_size: 32, learning_rate: 0.05} # DP-SGD on a client",
@@ -43,13 +44,15 @@ def _text(given: dict[str, Any]) -> str:
     groups = "\n".join(f"  - {{{row}{persons}}}" for row in rows)
     cohort = f"cohort: {given['cohort']}    # expected clients per round\n"
     cohort, unit = cohort if given["cohort"] else "", given["unit"]
+    person = f"person: {given['person']}    # what reports call it\n"
+    person = "" if given["person"] == _UNNAMED else person
     model = f"{{name: {json.dumps(given['model'])}, parameters: {given['parameters']}}}"
     return f"""\
 # Protected: {_PROTECTED[given["kind"]]}.
 # Solve it with: privplan solve spec.yaml -o plan.json
 name: {json.dumps(given["name"])}
 unit: {unit}    # client | record: whom a budget protects
-
+{person}
 # Who needs how much privacy: an epsilon for each {unit} of the group, over all rounds.
 groups:
 {groups}
@@ -69,6 +72,7 @@ def interview() -> str:
     given: dict[str, Any] = {
         "kind": "11", "unit": "client", "name": "study", "groups": [], "delta": "n^-1.1",
         "rounds": 50, "cohort": 0, "model": "own", "parameters": 10_000, "contributions": 1,
+        "person": _UNNAMED,
     }  # fmt: skip
 
     def choice(question: str, among: str) -> str:
@@ -130,6 +134,8 @@ def interview() -> str:
     ask("parameters", "Its number of parameters")
     if kind in ("11", "23"):
         ask("contributions", f"The most {given['unit']}s that one person has")
+    if kind != "23":
+        ask("person", "One word for whom a budget protects, such as patient")
     return _text(given)
 
 

@@ -112,6 +112,18 @@ def points(varies: Sequence[Vary]) -> list[dict[str, float]]:
     return [dict(combination) for combination in itertools.product(*axes)]
 
 
+def with_stated(data: dict[str, Any], vary: Vary) -> Vary:
+    """The varied number with the spec's own one among its values, in their order."""
+    from privplan.spec.changes import stated_number
+
+    stated = stated_number(data, vary.path)
+    if stated is None or stated in vary.values:
+        return vary
+    is_falling = vary.values[0] > vary.values[-1]
+    values = sorted((*vary.values, stated), reverse=is_falling)
+    return Vary(vary.path, tuple(values))
+
+
 def with_and_without(data: dict[str, Any], groups: Sequence[str]) -> list[Vary]:
     """Of each group its number of clients and 0, which leaves it out."""
     named = {one["name"]: one["clients"] for one in data.get("groups") or ()}

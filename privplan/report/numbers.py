@@ -46,3 +46,8 @@ def score(metric: str, value: float | None) -> str:
     if metric == ACCURACY or value is None:
         return percent(value)
     return f"{value:.4g}"
+
+
+def rounded_up(value: float, digits: int = 1) -> str:
+    """An upper bound with so many decimals at most."""
+    return f"{math.ceil(value * 10**digits) / 10**digits:g}"

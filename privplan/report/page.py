@@ -10,24 +10,28 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import yaml
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 
-from privplan.accounting.calibrate import PLD
-from privplan.errors import InputError, UnsupportedError
+from privplan.errors import InputError
 from privplan.forecast.target import forecast_lines, reached_line
 from privplan.ledger import history_of
 from privplan.plan import Plan
-from privplan.planning.risks import GroupRisk, risks_of
+from privplan.planning.risks import GroupRisk
 from privplan.record import PLAN, RECORD, RunRecord
 from privplan.report import plots, reproduce, scores, tables, verdicts
+from privplan.report.document import document
 from privplan.report.panels import MOST_GROUPS
-from privplan.report.style import DARK, LIGHT, Panel
+from privplan.report.protection import (
+    GUESSED,
+    attack_table,
+    discovered,
+    right_guesses,
+    risks_where_known,
+)
+from privplan.report.style import Panel
 from privplan.report.table import Table
 from privplan.verification.promise import require_certified
 from privplan.verification.run import Run
@@ -77,6 +81,14 @@ class Promise:
     def law(self) -> str:
         """What an epsilon of the plan depends on besides its group."""
         return plots.law_of(self.plan)
+
+    def attack_table(self, is_of_run: bool) -> Table:
+        """What no attack exceeds, by group."""
+        source = "the releases in the ledger" if is_of_run else "the planned releases"
+        if self.whose:
+            source += f" of {self.whose}"
+        law = f"{source} ({self.law}; {self.plan.identity})"
+        return attack_table(self.plan, self.chances, law)
 
 
 @dataclass
@@ -301,15 +313,9 @@ def _spending(plan: Plan, run: Run | None = None) -> list[Panel]:
 
 def _rendered(content: Content) -> str:
     """The page as HTML."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=_printed,
-    )
-    environment.filters |= {"up": _up, "sentence": _sentence}
     record = content.record
-    page = environment.get_template("page.html.j2").render(
+    return document(
+        "page.html.j2",
         promises=content.promises,
         verdict=content.verdict,
         methods=content.methods,
@@ -324,24 +330,18 @@ def _rendered(content: Content) -> str:
         rehearsed=any(verdict.outcome == "rehearsal" for verdict in content.verdicts),
         simulated=any(verdict.simulation_only for verdict in content.verdicts),
         withheld=scores.WITHHELD if content.withheld else "",
-        pictures=[(panel.title, Markup(panel.inline())) for panel in content.panels],
+        panels=content.panels,
         forecast=forecast_lines(content.plan),
         reached=[] if content.withheld else _reached(content),
         not_covered=not_covered(record),
         notes=[] if record is None else reproduce.notes_of(record),
         spec=_spec_text(content.plan),
-        version=version("privplan"),
-        light=LIGHT,
-        dark=DARK,
         tables=tables,
         verdicts=verdicts,
+        guessed=GUESSED,
+        right_guesses=right_guesses,
+        discovered=discovered,
     )
-    return page.lstrip()
-
-
-def _printed(value: Any) -> Any:
-    """What the template prints, with escapes for letters that cannot be seen."""
-    return printable(value, KEPT_LINES) if type(value) is str else value
 
 
 def _reached(content: Content) -> list[str]:
@@ -369,15 +369,6 @@ def _spec_text(plan: Plan) -> str:
     return yaml.safe_dump(data, sort_keys=False)
 
 
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
-def _up(value: float, digits: int = 1) -> str:
-    """An upper bound, rounded up."""
-    return f"{math.ceil(value * 10**digits) / 10**digits:g}"
-
-
 def _chances(
     plan: Plan, run: Run | None = None, verdict: Verdict | None = None
 ) -> list[GroupRisk]:
@@ -388,8 +379,6 @@ def _chances(
         run: whose ledger counts.
         verdict: on the run.
     """
-    if plan.guarantee != PLD:
-        return []
     spent = None
     if run is not None and verdict is not None:
         spent = {}
@@ -397,7 +386,4 @@ def _chances(
             upper = group.realised_upper
             history = history_of(run.ledger.records, group.group)
             spent[group.group] = (history, math.inf if upper is None else upper)
-    try:
-        return risks_of(plan, spent)
-    except UnsupportedError:
-        return []
+    return risks_where_known(plan, spent)

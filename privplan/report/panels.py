@@ -76,6 +76,7 @@ def rows_panel(
         marks: draws them.
         room: width of the axis with that of the words, over the width of the marks.
     """
+    label = style.wrapped(unit)
 
     def draw(axes: Axes, theme: style.Theme) -> None:
         marks(axes, theme)
@@ -85,12 +86,12 @@ def rows_panel(
         if low <= 0:
             high = max(row.end for row in rows)
         style.with_room(axes, high, room, max(low, 0.0))
-        style.name_rows(axes, [row.name for row in rows], unit)
+        style.name_rows(axes, [row.name for row in rows], label)
 
     words = "; ".join(f"{row.name} {row.words}" for row in rows)
     alt = f"{title}, {' '.join(unit.split())}: {words}."
     # Inches: of the frame, of each line below the axis, and of each row.
-    height = 0.85 + 0.14 * (unit.count("\n") + 1) + 0.3 * max(len(rows), 2)
+    height = 0.85 + 0.14 * (label.count("\n") + 1) + 0.3 * max(len(rows), 2)
     return style.Panel(name, title, alt, draw, height)
 
 
@@ -284,10 +285,10 @@ class Lines:
             style.from_zero(axes, list(filter(math.isfinite, levels)))
         if self.logarithmic:
             style.by_factors(axes, sorted(places))
-        elif self.across.split()[0] == "round":
+        elif self.across.split()[0] in ("round", "run"):
             axes.set_xlim(0, max(places, default=1))
             axes.locator_params(axis="x", integer=True)
-        axes.set_xlabel(self.across)
+        axes.set_xlabel(style.wrapped(self.across))
         axes.set_ylabel(self.up)
 
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from privplan.accounting.accountant import at_most
 from privplan.accounting.calibrate import PLD
-from privplan.accounting.release import named_law
+from privplan.accounting.release import named_law, with_article
+from privplan.planning.sweep import CHANCES
 from privplan.record import ACCURACY, ReleaseRecord, RunRecord
 from privplan.report import style
 from privplan.report.panels import (
@@ -30,6 +31,7 @@ from privplan.report.panels import (
     law_label,
     rows_panel,
 )
+from privplan.report.protection import BLIND
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -63,7 +65,7 @@ def plan_panels(plan: Plan) -> list[style.Panel]:
         rows.append(row)
         ratios.append(100 * (group.record_sampling_ratio or group.sampling_ratio))
     names = [group.name for group in groups]
-    whose = "a client in a round"
+    whose = f"{with_article(plan.whom())} in a round"
     if plan.unit == "record":
         whose = "a record to be in a batch"
     return [
@@ -354,7 +356,7 @@ def sweep_panels(
     *,
     logarithmic: bool = False,
 ) -> list[style.Panel]:
-    """Noise of the mean update, and weights of the groups, by the first varied number.
+    """An attacker's guesses, weights and noise, by the first varied number.
 
     Args:
         rows: one per point and group.
@@ -363,6 +365,7 @@ def sweep_panels(
         logarithmic: whether the axis of the first is.
     """
     first, *further = paths
+    guesses: dict[str, dict[float, float]] = {}
     noise: dict[str, dict[float, float]] = {}
     weights: dict[str, dict[float, float]] = {}
     for row in rows:
@@ -374,14 +377,29 @@ def sweep_panels(
         noise.setdefault(label, {})[row[first]] = row["noise_norm"]
         label = f"{style.shortened(str(row['group']))} {label}".strip()
         weights.setdefault(label, {})[row[first]] = row["weight"]
+        if row.get(CHANCES[0]) is not None:
+            right = BLIND * (1 + row[CHANCES[0]])
+            guesses.setdefault(label, {})[row[first]] = right
     across = style.shortened(first, 50)
     step = "weight in the model's step"
+    panels = []
+    if guesses:
+        right_of_hundred = Lines(
+            across,
+            "right guesses of 100, at most",
+            guesses,
+            logarithmic=logarithmic,
+            from_zero=False,
+        )
+        title = "How often an attacker is right (blind: 50)"
+        panels.append(right_of_hundred.panel("guesses", title))
     return [
-        Lines(across, "norm", noise, logarithmic=logarithmic).panel(
-            "noise", "Noise of the mean update"
-        ),
+        *panels,
         Lines(across, step, weights, logarithmic=logarithmic).panel(
             "weights", "Weight of each group"
+        ),
+        Lines(across, "norm", noise, logarithmic=logarithmic).panel(
+            "noise", "Noise of the mean update"
         ),
     ]
 

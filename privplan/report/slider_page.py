@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import yaml
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from privplan.accounting.release import Relation, named_unit
 from privplan.planning.sweep import DECIDED
-from privplan.report.style import DARK, LIGHT
+from privplan.report.document import document
+from privplan.report.protection import GUESSED
 from privplan.report.sweeps import sweep_caption
-from privplan.spec.changes import with_changes
-from privplan.visible import printable, printable_data
+from privplan.spec.changes import stated_number, with_changes
+from privplan.visible import printable_data
 
 # A sign that cannot be seen: it cuts the text of a spec where a varied number stands.
 _CUT = "\u2063"
@@ -33,25 +33,43 @@ def slider_page(
     axes = []
     for path in paths:
         values = list(dict.fromkeys(row[path] for row in rows))
-        name = path.removeprefix("groups.").replace(".", " ")
-        axes.append({"name": name, "values": values, "texts": list(_texts(values))})
+        axes.append(
+            {
+                "name": path.removeprefix("groups.").replace(".", " "),
+                "values": values,
+                "texts": list(_texts(values)),
+                "start": _place_of(stated_number(data, path), values),
+            }
+        )
     points = itertools.groupby(rows, key=lambda row: [row[path] for path in paths])
     grid = {
         "axes": axes,
         "points": [list(rows_of_point) for _, rows_of_point in points],
         "decided": [name for name in DECIDED if name not in paths],
-        "law": sweep_caption(rows),
+        "law": sweep_caption(rows, data.get("person")),
+        "whom": _whom(data),
+        "guessed": GUESSED[data.get("relation", Relation.ADD_REMOVE)],
         "spec": _cut_spec(data, paths),
     }
-    files = FileSystemLoader(Path(__file__).parent)
-    environment = Environment(loader=files, autoescape=True, undefined=StrictUndefined)
-    page = environment.get_template("slider_page.html.j2")
-    return page.render(
-        name=printable(str(data["name"])),
+    return document(
+        "slider_page.html.j2",
+        name=str(data["name"]),
         grid=printable_data(grid),
-        light=LIGHT,
-        dark=DARK,
     )
+
+
+def _place_of(number: float | None, values: Sequence[float]) -> int:
+    """Where a slider opens: at the spec's own number, else in the middle."""
+    if number in values:
+        return values.index(number)
+    return (len(values) - 1) // 2
+
+
+def _whom(data: Mapping[str, Any]) -> str:
+    """Whom the budgets of a spec protect, as a word."""
+    contributions = [group.get("contributions", 1) for group in data.get("groups", ())]
+    unit = data.get("unit", "client")
+    return named_unit(unit, data.get("person"), max(contributions, default=1))
 
 
 def _texts(values: Iterable[float]) -> Iterable[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -34,6 +35,7 @@ _TITLE_HEIGHT = 0.4  # inches of the title above several panels
 _LABEL_SIZE = 8.5  # points of a label beside marks
 _GAP = 0.17  # inches between labels of lines
 _AXES_SHARE = 0.72  # part of a figure's height that its axes have, about
+_LABEL_LETTERS = 60  # of a line below an axis: more are wider than a panel
 _TOP = 1.02  # of the axes: the last label may be a little above them
 
 # Settings of Matplotlib that take a colour of a theme, without the word color.
@@ -259,6 +261,7 @@ def saved(page: Figure, form: str) -> bytes:
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06, wspace=0.04).execute(page)
+    _keep_labels_inside(page)
     buffer = BytesIO()
     # A date would give equal pictures different bytes.
     options: dict[str, Any] = {
@@ -267,6 +270,30 @@ def saved(page: Figure, form: str) -> bytes:
     }
     page.savefig(buffer, format=form, **options.get(form, {}))
     return buffer.getvalue()
+
+
+def _keep_labels_inside(page: Figure) -> None:
+    """Move labels of horizontal axes that would be cut at the edge of the page.
+
+    They are centred on their axes, which names of rows push to one side, and the layout
+    ignores their width.
+    """
+    width = page.bbox.width
+    for axes in page.axes:
+        label = axes.xaxis.label
+        extent = label.get_window_extent()
+        beyond = max(extent.x1 - width, 0.0) + min(extent.x0, 0.0)
+        if label.get_text() and beyond:
+            centre, _ = label.get_position()
+            label.set_x(centre - beyond / axes.bbox.width)
+
+
+def wrapped(words: str) -> str:
+    """The label of an axis in lines that are no wider than a panel."""
+    lines = []
+    for line in words.split("\n"):
+        lines += textwrap.wrap(line, _LABEL_LETTERS) or [""]
+    return "\n".join(lines)
 
 
 def picture_name(path: str) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from privplan.visible import in_markdown
+
 if TYPE_CHECKING:
     from privplan.proof import Finding
 
@@ -23,6 +25,13 @@ class Table(NamedTuple):
     columns: list[str]
     rows: list[list[str]]
     caption: str = ""
+
+    def in_markdown(self) -> list[str]:
+        """The table as lines of Markdown."""
+        lines = [self.columns, *self.rows]
+        rows = [f"| {' | '.join(map(in_markdown, cells))} |" for cells in lines]
+        rows.insert(1, f"|{'---|' * len(self.columns)}")
+        return [*rows, "", in_markdown(self.caption)]
 
 
 def table_of(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from privplan.accounting.accountant import at_most
 from privplan.accounting.calibrate import PLD
 from privplan.accounting.certificate import CertificateRow
-from privplan.accounting.release import named_law
+from privplan.accounting.release import named_law, with_article
 from privplan.accounting.tradeoff import LEVELS
 from privplan.plan import GroupPlan, Plan, book_lines
 from privplan.planning.objectives import objective_of
@@ -96,11 +96,11 @@ def _nearest_line(plan: Plan) -> str:
     spent = (
         f"epsilon at most {at_most(upper[nearest.name])} of {at_most(nearest.epsilon)}"
     )
-    whom = "person" if nearest.contributions > 1 else plan.unit
+    whom = with_article(plan.whom(nearest))
     if any(upper[group.name] > group.epsilon for group in plan.groups):
-        return f"a budget does not hold: a {whom} of {nearest.name} spends {spent}"
+        return f"a budget does not hold: {whom} of {nearest.name} spends {spent}"
     return (
-        f"every budget holds; nearest to its own is a {whom} of {nearest.name}: {spent}"
+        f"every budget holds; nearest to its own is {whom} of {nearest.name}: {spent}"
     )
 
 
@@ -296,12 +296,13 @@ def explanation(plan: Plan) -> list[str]:
     if plan.unit == "client":
         several = "make one client of a person"
     persons = [
-        f", in {group.name} each person with up to {group.contributions} {plan.unit}s"
+        f", in {group.name} each {plan.whom(group)} with up to {group.contributions} "
+        f"{plan.unit}s"
         for group in plan.groups
         if group.contributions > 1
     ]
     lines = [
-        f"protected: each {plan.unit}{''.join(persons)}; for k {plan.unit}s of one "
+        f"protected: each {plan.whom()}{''.join(persons)}; for k {plan.unit}s of one "
         "person only k epsilon holds, at a larger delta (state a group's contributions, "
         f"or {several})"
     ]

@@ -10,12 +10,10 @@ from privplan.proven import cell as proven_cell
 from privplan.record import ACCURACY
 from privplan.report.numbers import lower, percent, score, upper
 from privplan.report.table import Cell, Table, table_of
-from privplan.verification.verdict import GroupVerdict, Verdict
+from privplan.verification.verdict import OF_PERSON, GroupVerdict, Verdict
 
 if TYPE_CHECKING:
     from privplan.report.table import Findings
-
-_OF_PERSON = " of one person)"  # in the name of a law that protects persons
 
 _PROOFS = {
     "declared": "declared (what the run wrote)",
@@ -216,11 +214,12 @@ def _not_checked_here(verdict: Verdict, text: str) -> str:
 def worst_line(verdict: Verdict) -> str:
     """Whom the plan protects, and the realised epsilon of the worst off, one line."""
     worst = verdict.worst
-    whom = f"any {verdict.unit}" if worst.client is None else f"client {worst.client}"
-    if worst.client is not None and verdict.unit != "client":
-        whom = f"a {verdict.unit} of {whom}"
-    if _OF_PERSON in worst.sampling:
-        whom = "any person"
+    whom = f"any {verdict.whom(worst.sampling)}"
+    protects_person = OF_PERSON in worst.sampling
+    if worst.client is not None and not protects_person:
+        whom = f"{verdict.whom()} {worst.client}"
+        if verdict.unit != "client":
+            whom = f"a {verdict.unit} of client {worst.client}"
 
     epsilon = f"at most {upper(worst.realised_upper)}"
     has_lower_bound = verdict.groups[0].one_run is None
@@ -257,10 +256,10 @@ def closing_lines(verdict: Verdict, *, scores: bool = True) -> list[str]:
     todo = "compare it with the one that was approved"
     if any("is the approved one" in check.reason for check in verdict.checks[:1]):
         todo = "the approved one"
-    whom: str = verdict.unit
+    whom = verdict.whom()
     for group in verdict.groups:
-        if _OF_PERSON in group.sampling:
-            whom += f", in {group.group} each person"
+        if OF_PERSON in group.sampling:
+            whom += f", in {group.group} each {verdict.whom(group.sampling)}"
     lines = [
         f"plan {verdict.plan_digest[:SHORT]}, protects each {whom}: {todo}",
         f"evidence: {levels}{noise}",

@@ -99,7 +99,7 @@ def _plan(plan: Any) -> View:
         f"noise of the mean update: {norm:.4g} in norm; {plan.status}",
     ]
     spec = plan.spec
-    title = f"Plan {spec.name}: {spec.rounds} rounds, protects each {plan.unit}"
+    title = f"Plan {spec.name}: {spec.rounds} rounds, protects each {plan.whom()}"
     panels = partial(plots.plan_panels, plan)
     return View(title, tables.plan_table(plan), rows, panels, lines)
 

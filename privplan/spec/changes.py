@@ -64,3 +64,17 @@ def _changed_groups(
                 group.pop(replaced_part, None)
         groups_by_name[name] = group | change
     return list(groups_by_name.values())
+
+
+def stated_number(data: Mapping[str, Any], name: str) -> float | None:
+    """The number of a dotted name in a spec's plain data; None where it has none."""
+    field, *parts = name.split(".")
+    value = data.get(field)
+    for part in parts:
+        if isinstance(value, list):
+            groups_by_name = {group["name"]: group for group in value}
+            value = groups_by_name.get(part)
+        elif isinstance(value, dict):
+            value = value.get(part)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number else None

@@ -62,6 +62,7 @@ from privplan.values import (
     omitted,
     parse,
     rule,
+    text_of,
 )
 
 # Ratios and cohorts of a plan are rounded, so that a spec may state them to 1%.
@@ -144,6 +145,10 @@ class Spec(Shown, Checked):
         "record of a client. A person or household counts as one client if all its "
         "records are in one.",
         exclude_if=is_client,
+    )
+    person: Annotated[str, text_of(r"[^\W\d_]{2,40}", "one word")] | None = omitted(
+        "The word for whom a budget protects, such as patient, in all that is written "
+        "about the plan; client when left out. Not with unit: record."
     )
     delta: Delta = Field(
         "n^-1.1",
@@ -630,6 +635,17 @@ class Spec(Shown, Checked):
         elif self.cohort < len(self.groups):
             text = f"must be at least one client per group ({len(self.groups)})"
             yield Fault("cohort", text, self.cohort)
+
+    @rule
+    def _person_is_no_record(self) -> Iterator[Fault]:
+        """The word is never said of records: one person may have several."""
+        if self.person is None:
+            return
+        if self.unit == "record":
+            text = "must be left out with unit: record, which protects records"
+            yield Fault("person", text, self.person)
+        elif self.person.casefold().startswith("record"):
+            yield Fault("person", "must not be the name of another unit", self.person)
 
     @rule
     def _law_of_batches(self) -> Iterator[Fault]:

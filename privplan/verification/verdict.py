@@ -9,12 +9,20 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, Field, computed_field
 
-from privplan.accounting.release import Relation, SamplingLaw, Unit, identity
+from privplan.accounting.release import (
+    Relation,
+    SamplingLaw,
+    Unit,
+    identity,
+    named_unit,
+)
 from privplan.auditing import EmpiricalEpsilon
 from privplan.files import write_text
 from privplan.record import ACCURACY, VERDICT
-from privplan.values import Named, Shown, Value, is_none
+from privplan.values import Named, Shown, Value, is_none, omitted
 from privplan.verification.checks.check import Check, Level
+
+OF_PERSON = " of one person)"  # in the name of a law that protects persons
 
 Outcome = Literal["kept", "broken", "unverified", "rehearsal"]
 """A rehearsal is a run on own data whose noise everybody can remove who has its seed."""
@@ -126,6 +134,7 @@ class Verdict(Shown, Value):
         plan_digest: of the plan that the run executed; compare it with the approved
             one.
         unit: whom the budgets protect.
+        person: the word of the plan's spec for them.
         rounds: of the plan.
         executed: how many of them were executed again for this verdict, and agree.
         earlier: how many ``replay.json`` claims were executed before, by whoever wrote
@@ -151,6 +160,7 @@ class Verdict(Shown, Value):
     tested_on_others: bool = Field(False, exclude_if=_is_false)
     plan_digest: str
     unit: Unit
+    person: str | None = omitted("The word for whom the budgets protect.")
     rounds: int
     executed: int = 0
     earlier: int = 0
@@ -228,7 +238,17 @@ class Verdict(Shown, Value):
     @property
     def identity(self) -> str:
         """Which plan, whom it protects and under which relation, as tables state it."""
-        return identity(self.plan_digest, self.unit, self.worst.relation)
+        relation = self.worst.relation
+        return identity(self.plan_digest, self.unit, relation, self.person)
+
+    def whom(self, law: str = "") -> str:
+        """Whom the budgets protect, as a word.
+
+        Args:
+            law: under which somebody's epsilon holds; it may count several units.
+        """
+        contributions = 2 if OF_PERSON in law else 1
+        return named_unit(self.unit, self.person, contributions)
 
     @property
     def laws(self) -> str:

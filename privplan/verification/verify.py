@@ -221,6 +221,7 @@ def _verdict_of(run: Run, not_executed: str) -> Verdict:
         tested_on_others=record.configuration.get("test") == "others",
         plan_digest=run.plan.digest,
         unit=run.plan.unit,
+        person=run.plan.spec.person,
         rounds=run.plan.spec.rounds,
         executed=executed,
         earlier=0 if executed else claimed_rounds(run),

@@ -29,6 +29,7 @@ def test_an_interview_writes_a_spec_that_is_planned(unit, tmp_path):
     client, path = unit == "client", tmp_path / "spec.yaml"
     answers = "1\na 9 -1\na 90 1" if client else "2\n4\n3\na 90\na 90 500 1"
     answers += "\n\n\n\n" + "7\n" * client + "\n\n\nmany\n2\n"
+    answers += "two words\npatient\n" * client
     for given, code in ((answers[:7], 130), (answers, 0)):
         assert not path.exists()
         words = ["init", "--interactive", "-o", str(path)]
@@ -36,6 +37,7 @@ def test_an_interview_writes_a_spec_that_is_planned(unit, tmp_path):
     group = solve(Spec.load(path)).groups[0]
     assert (group.clients, group.epsilon, Spec.load(path).unit) == (90, 1, unit)
     assert group.contributions == 2
+    assert Spec.load(path).person == ("patient" if client else None)
 
 
 @pytest.mark.parametrize(("epsilon", "least"), [(3000, True), (3, False)])

@@ -1,6 +1,7 @@
 """The what-if page: the numbers of solve, and no address."""
 
 import json
+import math
 import re
 
 import pytest
@@ -14,7 +15,11 @@ from tests.command import answer, privplan
 from tests.planning.problems import spec_data
 
 NAME = "</script><b>a&b"
-DATA = {**spec_data(planning={"accountant": "rdp", "ratios": "uniform"}), "name": NAME}
+DATA = {
+    **spec_data(planning={"accountant": "rdp", "ratios": "uniform"}),
+    "name": NAME,
+    "rounds": 5,
+}
 
 
 def grid_of(page):
@@ -53,17 +58,17 @@ def spec_at(grid, positions):
 
 def test_each_position_has_the_numbers_of_its_own_spec(page):
     grid = grid_of(page)
-    assert [axis["values"] for axis in grid["axes"]] == [[0.5, 2], [5, 1]]
+    assert [axis["values"] for axis in grid["axes"]] == [[0.5, 1, 2], [5, 1]]
     for number, rows in enumerate(grid["points"]):
         first, second = divmod(number, 2)
         plan = solve(Spec.parse(spec_at(grid, (first, second))))
-        assert plan.spec.groups["strict"].epsilon == [0.5, 2][first]
+        assert plan.spec.groups["strict"].epsilon == [0.5, 1, 2][first]
         assert plan.spec.rounds == [5, 1][second]
         upper = upper_bounds(plan)
         for row, group, risk in zip(rows, plan.groups, risks_of(plan), strict=True):
             assert row["group"] == group.name
             assert row["epsilon"] == group.epsilon
-            assert row["epsilon_upper"] == pytest.approx(upper[group.name], rel=1e-12)
+            assert row["epsilon_upper"] == pytest.approx(upper[group.name], rel=1e-4)
             assert row["sampling_ratio"] == group.sampling_ratio
             assert row["noise_multiplier"] == group.noise_multiplier
             share = group.clients / plan.spec.population
@@ -73,6 +78,28 @@ def test_each_position_has_the_numbers_of_its_own_spec(page):
             assert row["noise_norm"] == pytest.approx(norm)
             assert row["advantage"] == pytest.approx(risk.curve.advantage)
             assert row["tpr_at_fpr_0.01"] == pytest.approx(risk.curve.true_positives[1])
+
+
+def test_sliders_open_at_the_numbers_of_the_spec(page):
+    grid = grid_of(page)
+    opened = [axis["values"][axis["start"]] for axis in grid["axes"]]
+    assert opened == [DATA["groups"][0]["epsilon"], DATA["rounds"]]
+    assert (grid["whom"], grid["guessed"]) == ("client", "took part")
+    assert "objective" not in grid["law"]
+
+
+def test_the_table_speaks_of_guesses_first_and_of_noise_last(tmp_path):
+    (tmp_path / "spec.yaml").write_text(json.dumps({**DATA, "person": "patient"}))
+    words = ["what-if", tmp_path / "spec.yaml", "strict=0.5", "--workers", 1]
+    written = answer(*words)
+    head = next(line for line in written.splitlines() if "found of 100" in line)
+    columns = [name.strip() for name in head.strip("┃ ").split("┃")]
+    assert columns[:3] == ["strict epsilon", "group", "right of 100"]
+    assert columns[-1] == "noise"
+    [row, *_] = json.loads(answer(*words, "--format", "json"))
+    right = math.ceil(10 * (50 + 50 * row["advantage"])) / 10
+    assert f"│ {right:g} │" in re.sub(" +", " ", written)
+    assert "unit client (each patient)" in " ".join(written.split())
 
 
 def test_no_address_leaves_the_page_and_names_are_escaped(page):

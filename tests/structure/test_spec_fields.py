@@ -2,7 +2,7 @@
 
 from privplan.spec.spec import Spec
 
-MOST = 88
+MOST = 89
 
 
 def fields(schema):

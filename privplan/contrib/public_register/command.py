@@ -1,9 +1,12 @@
-"""``privplan report``: what was promised, whether it was kept, and how to check it, on one page."""
+"""``privplan report``: what was promised, whether it was kept, and how to check it."""
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,10 +14,14 @@ from privplan.cli import in_section, render
 from privplan.cli.judging import judging, judging_options, takes_options_of_verify
 from privplan.errors import InputError
 
+if TYPE_CHECKING:
+    from privplan.verification.run import Run
+    from privplan.verification.verdict import Verdict
+
 
 @in_section("verify")
 @click.command("report", epilog="Example: privplan report run -o page.html")
-@click.argument("source", metavar="PLAN|RUN|RESULTS")
+@click.argument("sources", metavar="PLAN...|RUN|RESULTS|BOOK", nargs=-1, required=True)
 @click.option(
     "-o", "--output", metavar="FILE", help="File to write.  [html: report.html]"
 )
@@ -24,48 +31,109 @@ from privplan.errors import InputError
     type=click.Choice(["html", "json", "markdown"]),
     default="html",
     show_default=True,
-    help="json and markdown have the fields of public registries.",
+    help="json, and markdown of one plan or run, have the fields of public registries.",
+)
+@click.option(
+    "--budget",
+    "budgets",
+    metavar="GROUP=EPSILON",
+    multiple=True,
+    help="Of a BOOK: a group's budget over all runs, where it has no account.",
 )
 @judging_options
 @click.pass_context
 def command(
     context: click.Context,
-    source: str,
+    sources: tuple[str, ...],
     output: str | None,
     form: str,
+    budgets: tuple[str, ...],
     plan: Path | None,
     rounds: str | None,
     noise_key: Path | None,
 ) -> None:
-    """One page on PLAN, RUN or RESULTS (of compare) for readers who read no code.
+    """One page on plans, a RUN, RESULTS (of compare) or a BOOK, for who reads no code.
 
-    It says what was promised to whom, whether it was kept and how strongly that was checked, what
-    an attacker could do, what was not checked, and how to reproduce it. It needs no network.
+    It says what was promised to whom, whether it was kept and how strongly that was
+    checked, what an attacker could do, what was not checked, and how to reproduce it.
+    Several plans stand side by side: who is protected how, and what it costs. Of a
+    budget book: who has spent what, and what is left. It needs no network.
     """
     from privplan.bundle import is_bundle
-    from privplan.contrib.public_register.report import page, registry_report
     from privplan.files import refuse_overwriting, write_text
-    from privplan.report.page import page_of
+    from privplan.report.book_page import is_book
 
-    if is_bundle(Path(source)):
-        rule = (
-            f"must be a plan, a run or results; of a bundle, privplan verify {source}"
-        )
-        raise InputError.one("report", rule, source)
+    bundles = [source for source in sources if is_bundle(Path(source))]
+    if bundles:
+        rule = "must be a plan, a run, results or a book; of a bundle, privplan verify"
+        raise InputError.one("report", f"{rule} {bundles[0]}", bundles[0])
     output = output or ("report.html" if form == "html" else None)
-    read = [one for one in Path(source).rglob("*") if one.suffix != ".html"]
-    refuse_overwriting([source, *read], [output])
-    judged = judging(context, plan, rounds, noise_key)
-    if form == "html":
-        text = page_of(source, judged)
+    inside = itertools.chain.from_iterable(
+        Path(source).rglob("*") for source in sources
+    )
+    read = [path for path in inside if path.suffix != ".html"]
+    refuse_overwriting([*sources, *read], [output])
+    if budgets and not is_book(sources[0]):
+        raise InputError.one("budget", "is only for a budget book", budgets[0])
+    if len(sources) > 1:
+        text = _side_by_side(sources, form)
+    elif is_book(sources[0]):
+        text = _of_book(sources[0], form, dict(map(_budget, budgets)))
     else:
-        report = registry_report(source, judged)
-        text = json.dumps(report, indent=1, allow_nan=False) + "\n"
-        text = page(report) if form == "markdown" else text
+        text = _of_one(sources[0], form, judging(context, plan, rounds, noise_key))
     if output is not None:
         write_text(output, text)
         text = f"wrote {output}"
     render.text(text.rstrip("\n"))
+
+
+def _side_by_side(sources: Sequence[str], form: str) -> str:
+    """Several plans."""
+    from privplan.contrib.public_register.report import registry_report
+    from privplan.report.proposals import (
+        loaded_proposals,
+        proposals_markdown,
+        proposals_page,
+    )
+
+    plans = loaded_proposals(sources)
+    if form == "json":
+        return _json([registry_report(source) for source in sources])
+    return proposals_page(plans) if form == "html" else proposals_markdown(plans)
+
+
+def _of_book(address: str, form: str, budgets: Mapping[str, float]) -> str:
+    """A budget book."""
+    from privplan.report.book_page import book_markdown, book_page
+
+    if form == "json":
+        rule = "must be html or markdown of a book; privplan book show has json"
+        raise InputError.one("format", rule, form)
+    return (book_page if form == "html" else book_markdown)(address, budgets)
+
+
+def _of_one(source: str, form: str, judged: Callable[[Run], Verdict]) -> str:
+    """A plan, a run or a comparison."""
+    from privplan.contrib.public_register.report import page, registry_report
+    from privplan.report.page import page_of
+
+    if form == "html":
+        return page_of(source, judged)
+    report = registry_report(source, judged)
+    return _json(report) if form == "json" else page(report)
+
+
+def _json(data: Any) -> str:
+    return json.dumps(data, indent=1, allow_nan=False) + "\n"
+
+
+def _budget(text: str) -> tuple[str, float]:
+    """A group, with its population if it has one, and its budget."""
+    group, _, epsilon = text.rpartition("=")
+    try:
+        return group, float(epsilon)
+    except ValueError:
+        raise InputError.one("budget", "must be GROUP=EPSILON", text) from None
 
 
 takes_options_of_verify(command)
