@@ -8,6 +8,7 @@ commands.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -340,10 +341,24 @@ def _missing(
     """
     package = (error.name or "a package").partition(".")[0]
     needs = f"the package {package}, which is not installed"
+    extra_name = _extra_with(package)
+    if extra_name is not None:
+        needs = f"the package {package}: pip install 'privplan[{extra_name}]'"
     if package == "torch" or _is_of_backend(point):
         extra = "pip install 'privplan[simulate]'"
         needs = f"the simulation backend (no {package}); {extra}"
     return click.ClickException(f"{name}: needs {needs}")
+
+
+def _extra_with(package: str) -> str | None:
+    """The first extra of this project that brings a package; None where none does."""
+    from importlib.metadata import requires
+
+    for requirement in requires("privplan") or ():
+        of_extra = re.match(r"([\w.-]+).*extra == ['\"]([\w-]+)", requirement)
+        if of_extra is not None and of_extra[1] == package:
+            return of_extra[2]
+    return None
 
 
 def _is_of_backend(point: EntryPoint | None) -> bool:

@@ -17,12 +17,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from privplan.errors import InputError, PrivplanError
 from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.planning.sweep import spec_data
+from privplan.report.protection import guess_lines
 from privplan.report.table import Table
 from privplan.report.tables import answer
 from privplan.spec.changes import with_changes
@@ -71,6 +73,11 @@ class Number:
         return min(self.positions(), key=lambda one: abs(math.log(one) - value))
 
 
+def plainly(value: float) -> str:
+    """A number as a person writes it, without a power of ten."""
+    return np.format_float_positional(value, trim="-")
+
+
 @dataclass(frozen=True)
 class Shown:
     """What the page shows for its numbers: a plan, or why there is none."""
@@ -111,8 +118,13 @@ class Desk:
             if data.get(name) is not None and name not in decided:
                 numbers.append(Number(name, name, float(data[name])))
         self.numbers = tuple(numbers)
-        self.typed = {one.path: f"{one.value:g}" for one in numbers}
+        self.typed = {one.path: plainly(one.value) for one in numbers}
         """What stands in the field of each number."""
+
+    @property
+    def name(self) -> str:
+        """Of the spec."""
+        return str(self._data["name"])
 
     @classmethod
     def of(cls, spec: str | None, proxy: str | None = None) -> Desk:
@@ -183,6 +195,17 @@ class Desk:
 
 # --- What is shown, as HTML. ---------------------------------------------------------------------
 
+_TITLE = "font-size:1.5rem;font-weight:700;margin-top:2.5rem"
+"""Below the button that opens the numbers on a narrow screen."""
+_WIDE = "overflow-x:auto;max-width:100%"
+_NARROW = """<style>@media (max-width: 40rem) {
+table.narrow thead { display: none; }
+table.narrow, table.narrow tbody { display: block; }
+table.narrow tr { display: block; border-bottom: 1px solid; padding: 0.4rem 0; }
+table.narrow td { display: flex; justify-content: space-between; gap: 1rem; }
+table.narrow td::before { content: attr(data-name); opacity: 0.75; }
+}</style>"""
+"""A row for each cell of a table on a narrow screen."""
 _BAD = "border-left:0.4rem solid #d55e00;padding:0.4rem 0.8rem"
 
 
@@ -196,7 +219,8 @@ def plan_html(shown: Shown) -> str:
         return f'<p id="state" role="status" style="{_BAD}"><b>There is no plan:</b> {why}</p>'
     lines, table = answer(shown.plan)
     known = [] if shown.plan.forecast is None else forecast_lines(shown.plan)
-    said = [*lines, *known, *attention_lines(shown.plan)]
+    guesses = guess_lines(shown.plan)
+    said = [*guesses, *lines, *known, *attention_lines(shown.plan)]
     first, *others = (in_html(line[:1].upper() + line[1:]) for line in said)
     text = "".join(f"<p>{one}</p>" for one in others)
     return (
@@ -230,15 +254,20 @@ def _table(name: str, table: Table) -> str:
 
     def cells(words: list[str], tag: str) -> str:
         return "".join(
-            f'<{tag} style="{side}{"right" if at else "left"}">{in_html(one)}</{tag}>'
+            f'<{tag} data-name="{in_html(columns[at])}" '
+            f'style="{side}{"right" if at else "left"}">{in_html(one)}</{tag}>'
             for at, one in enumerate(words)
         )
 
+    # What is wider than the page is moved by itself, and never cut.
+    whole = f'<div role="region" tabindex="0" aria-label="{in_html(title)}" style="{_WIDE}">'
+
     body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in rows)
     return (
-        f'<table id="{name}" style="margin-top:1rem"><caption style="text-align:left">'
+        f'{_NARROW}{whole}<table id="{name}" class="narrow" '
+        'style="margin-top:1rem"><caption style="text-align:left">'
         f"<b>{in_html(title)}</b></caption><thead><tr>{cells(columns, 'th')}</tr></thead>"
-        f"<tbody>{body}</tbody></table>"
+        f"<tbody>{body}</tbody></table></div>"
         f'<p id="law-{name}" style="font-size:0.8rem">{in_html(caption)}</p>'
     )
 
@@ -264,15 +293,26 @@ def spec_html(shown: Shown) -> str:
 # A slider that moves makes the fields anew, and a field that is changed the sliders, so that
 # neither is replaced under the hand that moves it.
 
-NOTEBOOK = """
+NOTEBOOK = """# /// script
+# [tool.marimo.display]
+# theme = "system"
+# ///
 import marimo
 
-app = marimo.App(width="full", app_title="privplan")
+app = marimo.App(width="full", app_title={title!r})
 
 
 @app.cell
 def _():
+    # Before anything that takes long to load.
     import marimo as mo
+
+    mo.Html({heading!r})
+    return (mo,)
+
+
+@app.cell
+def _(mo):
     from privplan.contrib import app as page
 
     desk = page.Desk.of({spec!r}, {proxy!r})
@@ -280,10 +320,11 @@ def _():
     typed, set_typed = mo.state(0)
     def changed(one, set_state):
         def change(value):
-            desk.typed[one.path] = f"{{value:g}}" if isinstance(value, float | int) else value
+            is_number = isinstance(value, float | int)
+            desk.typed[one.path] = page.plainly(value) if is_number else value
             set_state(lambda count: count + 1)
         return change
-    return changed, desk, mo, page, set_slid, set_typed, slid, typed
+    return changed, desk, page, set_slid, set_typed, slid, typed
 
 
 @app.cell
@@ -324,7 +365,7 @@ def _(desk, fields, mo, page, shown, sliders):
         mo.hstack([sliders[one.path], fields[one.path]], widths=[3, 1], align="end")
         if part else mo.Html(page.fault_html(one.path, shown))
         for one in desk.numbers for part in (1, 0)
-    ], gap=0.2), width="26rem")
+    ], gap=0.2), width="min(26rem, 92vw)")
     return
 
 
@@ -355,9 +396,12 @@ def serve(
         None if one is None else str(Path(one).absolute()) for one in (spec, proxy)
     ]
     notebook = Path(folder) / "app.py"
-    notebook.write_text(
-        NOTEBOOK.format(spec=where[0], proxy=where[1]), encoding="utf-8"
+    name = Desk.of(spec, proxy).name
+    heading = f'<h1 style="{_TITLE}">What if: {in_html(name)}</h1>'
+    text = NOTEBOOK.format(
+        spec=where[0], proxy=where[1], title=f"What if: {name}", heading=heading
     )
+    notebook.write_text(text, encoding="utf-8")
     words = ["--quiet", "run", str(notebook), "--headless", "--no-token", "--no-check"]
     quiet = {**os.environ, "MARIMO_SKIP_UPDATE_CHECK": "1"}
     place = ["--host", HOST, "--port", str(port)]

@@ -187,8 +187,8 @@ class BookContent:
             "delta": lambda item: f"{item.delta:.4g}",
             "rule": "rule",
         }
-        others = [item for item in self.left if item.name not in groups]
-        return table_of("Further budgets", others, cells)
+        without_group = [item for item in self.left if item.name not in groups]
+        return table_of("Further budgets", without_group, cells)
 
 
 def book_markdown(address: Path | str, budgets: Mapping[str, float] | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -173,7 +174,7 @@ def proposed_groups(plans: Mapping[str, Plan]) -> list[ProposedGroup]:
                 forecasts.get(group.name),
             )
             by_name.setdefault(group.name, []).append(proposed)
-    return [proposed for groups in by_name.values() for proposed in groups]
+    return list(itertools.chain.from_iterable(by_name.values()))
 
 
 def _group_table(groups: Sequence[ProposedGroup]) -> Table:
@@ -299,8 +300,8 @@ def _panels(plans: Mapping[str, Plan], groups: Sequence[ProposedGroup]) -> list[
 
 def _guess_panel(groups: Sequence[ProposedGroup]) -> Panel:
     """Right guesses of 100, from the blind 50 on; one row for a group and plan."""
-    known = [proposed for proposed in groups if proposed.right is not None]
-    shown, note = first_items(known)
+    computed = [proposed for proposed in groups if proposed.right is not None]
+    shown, note = first_items(computed)
     rows = [
         Row(proposed.label, proposed.right, f"{proposed.guesses} of 100")
         for proposed in shown

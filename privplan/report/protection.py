@@ -53,6 +53,23 @@ def right_guesses(risk: GroupRisk) -> float:
     return BLIND * (1 + risk.curve.advantage)
 
 
+def guess_lines(plan: Plan) -> list[str]:
+    """How often an attacker is right at most, in the least protected group.
+
+    A sentence; none where it is not known.
+    """
+    risks = risks_where_known(plan)
+    if not risks:
+        return []
+    worst = max(risks, key=right_guesses)
+    whom = plan.whom(plan.group(worst.group))
+    return [
+        f"whoever guesses whether a certain {whom} of {worst.group} "
+        f"{GUESSED[str(plan.spec.relation)]} is right at most "
+        f"{rounded_up(right_guesses(worst))} times of 100, instead of {BLIND:g}"
+    ]
+
+
 def discovered(risk: GroupRisk) -> float:
     """How many of 100 who took part are found, at one false alarm in 100 others."""
     return 100 * risk.curve.true_positives[_ONE_PERCENT]

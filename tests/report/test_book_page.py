@@ -44,15 +44,15 @@ def test_each_group_has_what_the_book_composes(book):
         assert cells["runs"] == str(spending.runs)
     left = book.left("strict", 9.0)
     assert cells_of(written, "strict")["left"] == six(9.0 - left.spent, False)
-    others = {spending.group for spending in book.spent()} - {"strict"}
-    assert cells_of(written, others.pop())["budget"] == "not stated"
+    further = {spending.group for spending in book.spent()} - {"strict"}
+    assert cells_of(written, further.pop())["budget"] == "not stated"
 
 
 def test_a_used_up_budget_is_the_first_thing_said(book, monkeypatch):
     monkeypatch.setattr(Panel, "inline", lambda panel: "")
     page = book_page(book.address, {"strict": 0.01})
-    [said] = re.findall(r"<strong>(.*?)</strong>", page)
-    assert "nothing is left for strict" in said
+    [headline] = re.findall(r"<strong>(.*?)</strong>", page)
+    assert "nothing is left for strict" in headline
 
 
 def test_an_account_states_the_budget(book, tmp_path):
