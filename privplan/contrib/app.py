@@ -200,7 +200,7 @@ _TITLE = "font-size:1.5rem;font-weight:700;margin-top:2.5rem"
 _WIDE = "overflow-x:auto;max-width:100%"
 _NARROW = """<style>@media (max-width: 40rem) {
 table.narrow thead { display: none; }
-table.narrow, table.narrow tbody { display: block; }
+table.narrow, table.narrow caption, table.narrow tbody { display: block; }
 table.narrow tr { display: block; border-bottom: 1px solid; padding: 0.4rem 0; }
 table.narrow td { display: flex; justify-content: space-between; gap: 1rem; }
 table.narrow td::before { content: attr(data-name); opacity: 0.75; }
