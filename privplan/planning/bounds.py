@@ -1,7 +1,7 @@
 """Convergence bounds as symbolic expressions, one per source of error.
 
 Bounds that their papers state with O(.) have every hidden constant set to 1 and say so
-in their source. sympy is imported when a bound is made. Objectives add bounds of their
+in their source. SymPy is imported when a bound is made. Objectives add bounds of their
 own (``privplan.planning.objectives``); ``privplan.planning.explain`` lists them all.
 """
 
@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from privplan.errors import InputError
 from privplan.values import Positive, Value
 from privplan.yaml_text import load_yaml
 
@@ -35,10 +36,23 @@ class Bound:
     terms: Mapping[str, Any]
 
 
+def _symbolic() -> Any:
+    """SymPy, which only the formulas of ``explain`` need.
+
+    Raises:
+        InputError: when it is not installed.
+    """
+    try:
+        import sympy
+    except ImportError:
+        rule = "needs SymPy: pip install 'privplan[explain]'"
+        raise InputError.one("explain", rule, "no SymPy") from None
+    return sympy
+
+
 def symbol(name: str) -> Any:
     """A positive symbol; the same name is the same symbol everywhere."""
-    import sympy
-
+    sympy = _symbolic()
     return sympy.Symbol(name, positive=True)
 
 
@@ -128,8 +142,7 @@ def _problem_1(groups: int, joint: bool) -> Bound:
 
 def squared_noise_multiplier(groups: int, joint: bool) -> Any:
     """Squared noise multiplier of the sparse weighted mean; ``v`` is the provision."""
-    import sympy
-
+    sympy = _symbolic()
     rows = zip(*per_group(groups, "w sigma r k"), strict=True)
     parts = [k * (w * s / r) ** 2 for w, s, r, k in rows]
     return symbol("v") * (sympy.Max(*parts, evaluate=False) if joint else sum(parts))
@@ -140,8 +153,7 @@ _FILE = Path(__file__).with_suffix(".yaml")
 
 def _printed(name: str, groups: int, joint: bool) -> Bound:
     """A bound of ``bounds.yaml``."""
-    import sympy
-
+    sympy = _symbolic()
     entry = load_yaml(_FILE.read_text(), _FILE.name)[name]
     texts = entry["terms"]
     names: set[str] = set()
@@ -172,8 +184,7 @@ def missing(expression: Any, values: Mapping[str, float]) -> list[str]:
 
 def number(expression: Any, values: Mapping[str, float]) -> float:
     """Value of an expression of which no symbol is ``missing``."""
-    import sympy
-
+    sympy = _symbolic()
     free = [*expression.free_symbols]
     arguments = [values[str(name)] for name in free]
     return float(sympy.lambdify(free, expression, "math")(*arguments))
