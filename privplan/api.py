@@ -142,7 +142,7 @@ def what_if(
     """
     from privplan.planning.sweep import Vary, in_full, sweep
     from privplan.report.plots import sweep_panels
-    from privplan.report.show import Picture, frame_of
+    from privplan.report.show import Picture, frame_or_rows
 
     is_mapping = isinstance(vary, Mapping)
     if not is_mapping or any(isinstance(values, str) for values in vary.values()):
@@ -155,7 +155,7 @@ def what_if(
         varied.append(Vary(in_full(data, name), tuple(map(float, numbers))))
     rows = sweep(data, varied, workers=workers)
     paths = [field.path for field in varied]
-    return frame_of(rows, lambda: Picture(partial(sweep_panels, rows, paths)))
+    return frame_or_rows(rows, lambda: Picture(partial(sweep_panels, rows, paths)))
 
 
 @checked_call
@@ -170,11 +170,11 @@ def frontier(spec: Spec | Mapping[str, Any] | Path | str) -> Any:
     """
     from privplan.planning import frontier as chapter
     from privplan.report.plots import frontier_panels
-    from privplan.report.show import Picture, frame_of
+    from privplan.report.show import Picture, frame_or_rows
 
     points = chapter.frontier(spec_of(spec))
     draw = partial(frontier_panels, points)
-    return frame_of([point.plain() for point in points], lambda: Picture(draw))
+    return frame_or_rows([point.plain() for point in points], lambda: Picture(draw))
 
 
 @checked_call

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import textwrap
 from base64 import b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,21 @@ def frame_of(rows: Rows, draw: Callable[[], Picture]) -> Any:
     data = pandas.DataFrame(rows)
     object.__setattr__(data, "plot", Plot(data))
     return data
+
+
+class PlainRows(list[Mapping[str, Any]]):
+    """Rows where pandas is not installed: a list that draws what a frame would."""
+
+    def __init__(self, rows: Rows, draw: Callable[[], Picture]) -> None:
+        super().__init__(rows)
+        self.plot = draw
+
+
+def frame_or_rows(rows: Rows, draw: Callable[[], Picture]) -> Any:
+    """Rows as ``frame_of`` makes them, else as ``PlainRows``."""
+    if find_spec("pandas") is None:
+        return PlainRows(rows, draw)
+    return frame_of(rows, draw)
 
 
 PRESENTERS.register("show", Presenter(text, page, frame, picture, explanation))
