@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import math
 import time
+from itertools import product
 
 import numpy as np
 import torch
@@ -29,44 +30,46 @@ SETTINGS = ((50, 5), (100, 5), (200, 10), (512, 16), (500, 50), (500, 100))
 def error(matrix: torch.Tensor) -> torch.Tensor:
     """Root mean square over the rows of A C^-1, A being the prefix sums."""
     ones = torch.ones_like(matrix).tril()
-    held = torch.linalg.solve_triangular(
+    decoder = torch.linalg.solve_triangular(
         matrix.T.contiguous(), ones.T.contiguous(), upper=True
     )
-    return torch.linalg.norm(held) / math.sqrt(len(matrix))
+    return torch.linalg.norm(decoder) / math.sqrt(len(matrix))
 
 
 def banded(rounds: int, bands: int) -> float:
     """Ours, whose participations move releases of their own by norm 1 each."""
-    law, matrix = CyclicPoisson(bands), np.zeros((rounds, rounds))
-    for at in range(rounds):
-        row = law.mixture(0.0, rounds, at + 1)[: at + 1]
-        matrix[at, at + 1 - len(row) : at + 1] = row[::-1]
+    law = CyclicPoisson(bands)
+    matrix = np.zeros((rounds, rounds))
+    for round_ in range(1, rounds + 1):
+        row = law.mixture(0.0, rounds, round_)[:round_]
+        matrix[round_ - 1, round_ - len(row) : round_] = row[::-1]
     return float(error(torch.tensor(matrix))) * math.sqrt(math.ceil(rounds / bands))
 
 
-def buffered(rounds: int, apart: int, buffers: int, seed: int) -> float:
-    """The least error that L-BFGS finds from one start."""
-    generator, places = np.random.default_rng(seed), torch.arange(rounds)
+def buffered(rounds: int, separation: int, buffers: int, seed: int) -> float:
+    """The least error that L-BFGS finds from a start."""
+    generator = np.random.default_rng(seed)
+    places = torch.arange(rounds)
     lags = places[:, None] - places[None, :]
 
-    def of(given: np.ndarray) -> tuple[float, np.ndarray]:
-        x = torch.tensor(given, dtype=torch.float64, requires_grad=True)
-        weights, decays = x[:buffers].exp(), torch.sigmoid(x[buffers:])
+    def log_error(point: np.ndarray) -> tuple[float, np.ndarray]:
+        x = torch.tensor(point, dtype=torch.float64, requires_grad=True)
+        weights = x[:buffers].exp()
+        decays = torch.sigmoid(x[buffers:])
         powers = decays[:, None] ** places[:-1]
         column = torch.cat([torch.ones(1, dtype=x.dtype), weights @ powers])
         matrix = torch.where(lags >= 0, column[lags.clamp(min=0)], 0.0)
-        value = torch.log(error(matrix) * torch.linalg.norm(matrix[:, ::apart].sum(1)))
+        sensitivity = torch.linalg.norm(matrix[:, ::separation].sum(1))
+        value = torch.log(error(matrix) * sensitivity)
         value.backward()
         return float(value.detach()), np.asarray(x.grad)
 
-    weights = np.full(buffers, 2 * math.log(0.3 / buffers)) + generator.normal(
-        size=buffers
-    )
-    start = np.concatenate([weights, generator.normal(2.0, 2.0, size=buffers)])
+    log_weights = np.full(buffers, 2 * math.log(0.3 / buffers))
+    log_weights = log_weights + generator.normal(size=buffers)
+    start = np.concatenate([log_weights, generator.normal(2.0, 2.0, size=buffers)])
     options = {"maxiter": 3000, "ftol": 1e-13, "gtol": 1e-9}
-    return math.exp(
-        minimize(of, start, jac=True, method="L-BFGS-B", options=options).fun
-    )
+    fitted = minimize(log_error, start, jac=True, method="L-BFGS-B", options=options)
+    return math.exp(fitted.fun)
 
 
 def main() -> None:
@@ -74,17 +77,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--buffers", type=int, default=4)
     parser.add_argument("--starts", type=int, default=4)
-    asked = parser.parse_args()
-    for rounds, apart in SETTINGS:
-        start, ours = time.process_time(), banded(rounds, apart)
+    options = parser.parse_args()
+    starts = list(product(range(1, options.buffers + 1), range(options.starts)))
+    for rounds, separation in SETTINGS:
+        start = time.process_time()
+        ours = banded(rounds, separation)
         middle = time.process_time()
-        tried = [
-            (d, s) for d in range(1, asked.buffers + 1) for s in range(asked.starts)
-        ]
-        found = min(buffered(rounds, apart, *one) for one in tried)
-        errors = f"{ours:.3f} | {found:.3f} | {ours / found - 1:+.1%}"
+        theirs = min(
+            buffered(rounds, separation, buffers, seed) for buffers, seed in starts
+        )
+        errors = f"{ours:.3f} | {theirs:.3f} | {ours / theirs - 1:+.1%}"
         seconds = f"{middle - start:.2f} | {time.process_time() - middle:.1f}"
-        print(f"| {apart} of {rounds} | {errors} | {seconds} |", flush=True)
+        print(f"| {separation} of {rounds} | {errors} | {seconds} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ def timed(question: Callable[[], float]) -> tuple[float, float]:
 
 
 def measure(repeats: int = 3) -> list[tuple[str, float, float, float, float]]:
-    """Rows: question, sigma by privplan and by dp-accounting, median seconds of each."""
+    """Rows: question, sigma by privplan and dp-accounting, median seconds of each."""
     rows = []
     for name, (epsilon, delta, ratio, rounds) in QUESTIONS.items():
         our_seconds = []

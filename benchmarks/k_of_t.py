@@ -1,4 +1,4 @@
-"""Epsilon of k of T rounds at random: a Monte Carlo estimate beside the bound by blocks.
+"""Epsilon of k of T rounds at random: a Monte Carlo estimate and the bound by blocks.
 
 python benchmarks/k_of_t.py [--draws 1000000] [--delta 6.98e-5]
 
@@ -19,15 +19,20 @@ import numpy as np
 from privplan.accounting.accountant import accountant
 from privplan.accounting.release import History, Release
 
+# k, T and sigma.
 CASES = ((2, 50, 2.0), (5, 50, 2.0), (5, 48, 2.0), (10, 50, 2.0), (5, 50, 1.0))
+# Draws that fit the memory at once.
 CHUNK = 50_000
+# Halvings of the range of epsilon, far below the error of the estimate.
+_HALVINGS = 40
 
 
 def losses(
     sigma: float, k: int, rounds: int, draws: int, *, remove: bool
 ) -> np.ndarray:
     """Privacy losses of draws of the pair in one direction."""
-    generator, found = np.random.default_rng(1), []
+    generator = np.random.default_rng(1)
+    log_ratios = []
     for _ in range(draws // CHUNK):
         z = generator.standard_normal((rounds, CHUNK))
         if remove:
@@ -37,9 +42,9 @@ def losses(
         sums[0] = 1
         for ratio in ratios:
             sums[1:] += ratio * sums[:-1]
-        found.append(np.log(sums[k]) - math.log(math.comb(rounds, k)))
-    both = np.concatenate(found)
-    return both if remove else -both
+        log_ratios.append(np.log(sums[k]) - math.log(math.comb(rounds, k)))
+    loss = np.concatenate(log_ratios)
+    return loss if remove else -loss
 
 
 def epsilons(loss: np.ndarray, delta: float) -> tuple[float, float, float]:
@@ -51,10 +56,14 @@ def epsilons(loss: np.ndarray, delta: float) -> tuple[float, float, float]:
 
     answers = []
     for errors in (-2.0, 0.0, 2.0):
-        low, high = 0.0, float(loss.max())
-        for _ in range(40):
+        low = 0.0
+        high = float(loss.max())
+        for _ in range(_HALVINGS):
             middle = (low + high) / 2
-            low, high = (middle, high) if excess(middle, errors) > 0 else (low, middle)
+            if excess(middle, errors) > 0:
+                low = middle
+            else:
+                high = middle
         answers.append(high)
     return answers[0], answers[1], answers[2]
 
@@ -64,19 +73,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--draws", type=int, default=1_000_000)
     parser.add_argument("--delta", type=float, default=6.98e-5)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     for k, rounds, sigma in CASES:
-        ways = [
-            losses(sigma, k, rounds, asked.draws, remove=one) for one in (True, False)
+        # The direction with the larger estimate.
+        directions = [
+            epsilons(
+                losses(sigma, k, rounds, options.draws, remove=remove), options.delta
+            )
+            for remove in (True, False)
         ]
-        low, middle, high = max(
-            (epsilons(one, asked.delta) for one in ways), key=lambda e: e[1]
-        )
+        low, middle, high = max(directions, key=lambda bounds: bounds[1])
         release = Release(sigma, 1.0, f"random_allocation:{rounds // k}")
         history = History.repeated(release, k)
-        bound = accountant("pld").epsilon(history, asked.delta, "add_remove").upper
-        found = f"{middle:.4f} ({low:.4f} to {high:.4f})"
-        print(f"| {k} of {rounds} | {sigma:g} | {bound:.4f} | {found} |", flush=True)
+        bound = accountant("pld").epsilon(history, options.delta, "add_remove").upper
+        estimate = f"{middle:.4f} ({low:.4f} to {high:.4f})"
+        print(f"| {k} of {rounds} | {sigma:g} | {bound:.4f} | {estimate} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Noise that each sampling law needs at equal budgets, as a table and as docs/laws.png.
 
-python benchmarks/laws.py [--rounds 50] [--cohort-share 0.02] [--delta 6.98e-5] [--plot
-laws.png]
+python benchmarks/laws.py [--rounds 50] [--cohort-share 0.02] [--delta 6.98e-5]
+    [--plot laws.png]
 """
 
 from __future__ import annotations
@@ -27,20 +27,23 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def noise(law: str, epsilon: float, asked: argparse.Namespace) -> float:
-    """The least noise multiplier at an equal mean cohort, as much as the last model holds of it.
+def noise(name: str, epsilon: float, options: argparse.Namespace) -> float:
+    """The least noise multiplier at an equal mean cohort, as the last model holds it.
 
     Where noise is correlated over rounds that is less: what independent noise would
     leave as much.
     """
-    own = SamplingLaw(law).law
-    rounds = own.rounds_of_client(asked.rounds)
-    ratio = min(asked.share / own.drawable(1), 1.0)
-    least = calibrate(
-        "noise_multiplier", epsilon, asked.delta,
-        sampling_ratio=1.0 if own.everyone else ratio, rounds=rounds, sampling=law,
-    )  # fmt: skip
-    return least * own.noise_left(own.recipe_momentum, asked.rounds)
+    law = SamplingLaw(name).law
+    ratio = 1.0 if law.everyone else min(options.share / law.drawable(1), 1.0)
+    multiplier = calibrate(
+        "noise_multiplier",
+        epsilon,
+        options.delta,
+        sampling_ratio=ratio,
+        rounds=law.rounds_of_client(options.rounds),
+        sampling=name,
+    )
+    return multiplier * law.noise_left(law.recipe_momentum, options.rounds)
 
 
 def main() -> None:
@@ -50,21 +53,29 @@ def main() -> None:
     parser.add_argument("--cohort-share", type=float, default=0.02, dest="share")
     parser.add_argument("--delta", type=float, default=6.98e-5)
     parser.add_argument("--plot", type=Path, default=Path("docs/laws.png"))
-    asked = parser.parse_args()
-    block = round(1 / asked.share)
+    options = parser.parse_args()
+    block = round(1 / options.share)
     bands = math.gcd(5, block)
     curved = [
-        "fixed_size", "poisson", f"banded_separation:{block}", f"random_allocation:{block}",
-        f"cyclic_poisson:{bands}", f"cyclic_allocation:{bands}:{block // bands}",
-    ]  # fmt: skip
+        "fixed_size",
+        "poisson",
+        f"banded_separation:{block}",
+        f"random_allocation:{block}",
+        f"cyclic_poisson:{bands}",
+        f"cyclic_allocation:{bands}:{block // bands}",
+    ]
     for law in ("full", f"min_separation:{block}", "capped_poisson:1000000", *curved):
-        found = [noise(law, epsilon, asked) for epsilon in (0.5, 1.5, 3.0)]
-        print(
-            f"| `{law}` | " + " | ".join(f"{one:.3f}" for one in found) + " |",
-            flush=True,
-        )
+        cells = [f"{noise(law, epsilon, options):.3f}" for epsilon in (0.5, 1.5, 3.0)]
+        print(f"| `{law}` | {' | '.join(cells)} |", flush=True)
+    write_bytes(options.plot, picture([panel_of(curved, options)]))
+
+
+def panel_of(laws: list[str], options: argparse.Namespace) -> Panel:
+    """A curve of each law over epsilon."""
     budgets = [0.25, 0.35, 0.5, 0.7, 1, 1.4, 2, 2.8, 4, 5.6, 8]
-    curves = {law: [noise(law, one, asked) for one in budgets] for law in curved}
+    curves: dict[str, list[float]] = {}
+    for law in laws:
+        curves[law] = [noise(law, epsilon, options) for epsilon in budgets]
 
     def draw(axes: Axes, theme: Theme) -> None:
         ends = []
@@ -80,8 +91,11 @@ def main() -> None:
         axes.minorticks_off()
         name_lines(axes, ends)
 
-    law = f"{asked.rounds} rounds, cohorts of {asked.share:.0%}, delta {asked.delta:g}"
-    write_bytes(asked.plot, picture([Panel("laws", law, "noise by law", draw, 3.4)]))
+    title = (
+        f"{options.rounds} rounds, cohorts of {options.share:.0%}, delta "
+        f"{options.delta:g}"
+    )
+    return Panel("laws", title, "noise by law", draw, 3.4)
 
 
 if __name__ == "__main__":

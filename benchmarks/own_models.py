@@ -1,4 +1,4 @@
-"""Speed of the user's own modules: compiled and on the general path, beside a plain loop.
+"""Speed of the user's modules: compiled and on the general path, beside a plain loop.
 
 The size is that of W1 of `simulation.py`: a cohort of 120 clients, 5 steps of batch 10
 on images of 28 x 28 pixels. The loop is the usual one: clone the state, then
@@ -17,11 +17,12 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from contest.peers import LEARNING_RATE, plain_cnn, sum_sequential
+from contest.peers import LEARNING_RATE, Batches, plain_cnn, sum_sequential
 from contest.workloads import cohort, sum_batched
 from torch import Tensor, nn
 
 import simulate
+from simulate.data.dataset import Dataset
 from simulate.local.sgd import local_sgd
 from simulate.models.compiled import Compiled
 from simulate.models.own import OwnModel
@@ -33,8 +34,10 @@ class Residual(nn.Module):
     def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()
         self.first = nn.Conv2d(1, 16, 5, stride=2)
-        self.norm, self.second = nn.GroupNorm(4, 16), nn.Conv2d(16, 16, 3, padding=1)
-        self.drop, self.last = nn.Dropout(dropout), nn.Linear(16 * 36, 10)
+        self.norm = nn.GroupNorm(4, 16)
+        self.second = nn.Conv2d(16, 16, 3, padding=1)
+        self.drop = nn.Dropout(dropout)
+        self.last = nn.Linear(16 * 36, 10)
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits [B, 10]."""
@@ -59,11 +62,11 @@ def measured(
 
 
 def report(title: str, seconds: dict[str, list[float]], reference: str) -> None:
-    """Print medians, and the median of the ratios to the reference within each repetition."""
+    """Print medians, and of ratios to the reference in each repetition the median."""
     print(title)
     for name, values in seconds.items():
         ratios = [
-            one / other for one, other in zip(seconds[reference], values, strict=True)
+            unit / value for unit, value in zip(seconds[reference], values, strict=True)
         ]
         print(
             f"  {name:28s} {statistics.median(values):7.3f} s   "
@@ -73,44 +76,56 @@ def report(title: str, seconds: dict[str, list[float]], reference: str) -> None:
 
 def main() -> None:
     """Run both comparisons."""
-    options = argparse.ArgumentParser()
-    options.add_argument("--repeats", type=int, default=7)
-    options.add_argument("--clients", type=int, default=120)
-    chosen = options.parse_args()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--clients", type=int, default=120)
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    given = cohort(chosen.clients, 5)
-    dataset, _ = simulate.Data(given[0][0, 0], np.arange(10)).prepared(())
+    data = cohort(options.clients, 5)
+    images, _ = data
+    dataset, _ = simulate.Data(images[0, 0], np.arange(10)).prepared(())
+    compare_sequential(dataset, data, options.repeats)
+    compare_residual(dataset, data, options.repeats)
+    print(f"learning rate {LEARNING_RATE}, {options.clients} clients, one core")
+
+
+def compare_sequential(dataset: Dataset, data: Batches, repeats: int) -> None:
+    """A sequential module compiled, on the general path and in a plain loop."""
     fast = OwnModel(plain_cnn, {}, "cnn").model("cnn", dataset)
     if not isinstance(fast, Compiled):
         raise SystemExit("the sequential module must be compiled")
     theta = fast.initial(torch.Generator().manual_seed(0))
     plain = plain_cnn()
     contestants = {
-        "compiled": lambda: sum_batched(fast, theta, given, 1),
-        "general path": lambda: sum_batched(fast.source, theta, given, 1),
-        "plain loop": lambda: sum_sequential(plain, theta, given),
+        "compiled": lambda: sum_batched(fast, theta, data, 1),
+        "general path": lambda: sum_batched(fast.source, theta, data, 1),
+        "plain loop": lambda: sum_sequential(plain, theta, data),
     }
-    both = [
-        local_sgd(network, theta, *given, learning_rate=LEARNING_RATE, workers=1)
+    compiled, general = (
+        local_sgd(network, theta, *data, learning_rate=LEARNING_RATE, workers=1)
         for network in (fast, fast.source)
-    ]
-    apart = (both[0] - both[1]).abs().amax(1) / both[1].abs().amax(1)
+    )
+    difference = (compiled - general).abs().amax(1) / general.abs().amax(1)
     print(
         "compiled against general, relative difference per client: median "
-        f"{float(apart.median()):.1e}, largest {float(apart.max()):.1e} (where rounding decides "
-        "a maximum or a sign)"
+        f"{float(difference.median()):.1e}, largest {float(difference.max()):.1e} "
+        "(where rounding decides a maximum or a sign)"
     )
-    seconds = measured(contestants, chosen.repeats)
+    seconds = measured(contestants, repeats)
     report("a sequential module (cnn-2)", seconds, "general path")
     report("", seconds, "plain loop")
+
+
+def compare_residual(dataset: Dataset, data: Batches, repeats: int) -> None:
+    """A module that cannot be compiled, on the general path and in a plain loop."""
     residual = OwnModel(Residual, {}, "Residual").model("residual", dataset)
-    start, module = residual.initial(torch.Generator().manual_seed(0)), Residual()
+    theta = residual.initial(torch.Generator().manual_seed(0))
+    module = Residual()
     contestants = {
-        "general path": lambda: sum_batched(residual, start, given, 1),
-        "plain loop": lambda: sum_sequential(module, start, given),
+        "general path": lambda: sum_batched(residual, theta, data, 1),
+        "plain loop": lambda: sum_sequential(module, theta, data),
     }
-    report("a residual module", measured(contestants, chosen.repeats), "plain loop")
-    print(f"learning rate {LEARNING_RATE}, {chosen.clients} clients, one core")
+    report("a residual module", measured(contestants, repeats), "plain loop")
 
 
 if __name__ == "__main__":
