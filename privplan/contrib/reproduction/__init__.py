@@ -1,4 +1,4 @@
-"""Reproduction of published tables: what they print, what this project computes, and the claims.
+"""Reproduction of published tables: what they print, what is computed, and claims.
 
 One module of ``papers`` per paper declares its tables; other packages declare papers by
 entry points of the group ``privplan.papers``. Tables of plans are computed here,

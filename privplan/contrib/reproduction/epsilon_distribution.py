@@ -1,4 +1,4 @@
-"""Budgets of individual clients drawn from a distribution of Robust-HDP, as groups of a spec.
+"""Budgets of individual clients, drawn from a distribution of Robust-HDP, as groups.
 
 Dist1 to Dist9 are those of S. Malekmohammadi, Y. Yu, Y. Cao, Noise-Aware Algorithm for
 Heterogeneous Differentially Private Federated Learning, ICML 2024, Table 7.
@@ -13,10 +13,16 @@ from numpy.typing import NDArray
 
 
 class Part(NamedTuple):
-    """A component of a mixture, with its chance."""
+    """A component of a mixture.
+
+    Attributes:
+        weight: its chance.
+        law: ``normal`` or ``uniform``.
+        numbers: mean and standard deviation, or smallest and largest value.
+    """
 
     weight: float
-    law: str  # ``normal`` (mean, standard deviation) or ``uniform`` (least, largest)
+    law: str
     numbers: tuple[float, float]
 
 
@@ -42,22 +48,25 @@ TABLE_7: dict[str, tuple[Part, ...]] = {
     "Dist9": _uniform(0.2, 0.5),
 }
 """Mixtures by name, as printed in Table 7 of Robust-HDP."""
-LEAST = 0.1
-"""Draws below are repeated: a normal law has negative ones, of which the paper says nothing."""
+# Smaller draws are repeated: a normal law has negative ones, of which the paper says
+# nothing.
+LEAST_EPSILON = 0.1
 
 
 def drawn(name: str, clients: int, seed: int = 0) -> NDArray[np.float64]:
     """Epsilon of each client, ascending, shape (clients,)."""
-    source, parts = np.random.default_rng(seed), TABLE_7[name]
-    chosen = source.choice(len(parts), size=clients, p=[one.weight for one in parts])
-    return np.sort([_one(source, parts[index]) for index in chosen])
+    source = np.random.default_rng(seed)
+    parts = TABLE_7[name]
+    chosen = source.choice(len(parts), size=clients, p=[part.weight for part in parts])
+    return np.sort([_epsilon(source, parts[index]) for index in chosen])
 
 
-def _one(source: np.random.Generator, part: Part) -> float:
+def _epsilon(source: np.random.Generator, part: Part) -> float:
+    """A draw of a component."""
+    draw = source.uniform if part.law == "uniform" else source.normal
     while True:
-        draw = source.uniform if part.law == "uniform" else source.normal
         value = float(draw(*part.numbers))
-        if value >= LEAST:
+        if value >= LEAST_EPSILON:
             return value
 
 
@@ -72,7 +81,8 @@ def with_distribution(data: dict[str, Any]) -> dict[str, Any]:
     if law is None:
         return data
     clients = law["clients"]
-    epsilons, width = drawn(law["name"], clients), len(str(clients))
+    epsilons = drawn(law["name"], clients)
+    width = len(str(clients))
     sizes = np.random.default_rng([0, 1]).choice(law["batch_sizes"], clients)
     groups = [
         {
@@ -86,5 +96,6 @@ def with_distribution(data: dict[str, Any]) -> dict[str, Any]:
             zip(epsilons, sizes, strict=True), start=1
         )
     ]
-    rest = {key: value for key, value in data.items() if key != "epsilon_distribution"}
-    return {**rest, "groups": groups}
+    spec = {**data, "groups": groups}
+    del spec["epsilon_distribution"]
+    return spec

@@ -1,4 +1,4 @@
-"""The epsilon that a paper's client-level setting gives, by sampling law and relation."""
+"""The epsilon that a client-level setting gives, by sampling law and relation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def epsilons(
 def noises(
     epsilon: float, ratio: float, rounds: int, delta: float
 ) -> Iterator[tuple[str, float]]:
-    """Noise multipliers that a budget needs by PLD, one row per law under add/remove."""
+    """Noise multipliers that a budget needs by PLD; a row per law under add/remove."""
     for row, (law, relation) in LAWS.items():
         if relation == "add_remove":
             noise = noise_multiplier(

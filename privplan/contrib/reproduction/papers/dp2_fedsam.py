@@ -1,4 +1,4 @@
-"""DP2-FedSAM: differentially private federated learning with a private head and flat minima."""
+"""DP2-FedSAM: client-level privacy with a private head and flat minima."""
 
 from __future__ import annotations
 
@@ -27,9 +27,14 @@ from privplan.contrib.reproduction.tables import (
 )
 
 DATA = data_of("dp2_fedsam")
-ROUNDS, RATIO, CLIP, DIMENSION = 200, 0.05, 0.1, 667402
+ROUNDS = 200
+RATIO = 0.05
+CLIP = 0.1
+DIMENSION = 667402
 METHODS = {name: Method(name) for name in printed_rows(DATA, "dp2-fedsam-table-2")}
+# Clients, and classes of each.
 SPLITS = ((500, 5), (1000, 2), (1000, 5))
+_SMALL_SPLITS = ((100, 2), (100, 5))
 BUDGETS = (1.0, 2.0)
 
 
@@ -68,13 +73,13 @@ def by_split(*, small: bool = False) -> list[Setting]:
     """Table II; small: 100 clients with two or five classes each."""
     return [
         Setting(
-            f"({n}, {s})",
-            _small(1.0) if small else spec_of(n, 1.0),
+            f"({clients}, {classes})",
+            _small(1.0) if small else spec_of(clients, 1.0),
             "cifar-10",
             METHODS,
-            f"pathological:{s}",
+            f"pathological:{classes}",
         )
-        for n, s in (((100, 2), (100, 5)) if small else SPLITS)
+        for clients, classes in (_SMALL_SPLITS if small else SPLITS)
     ]
 
 
@@ -82,13 +87,13 @@ def by_budget(*, small: bool = False) -> list[Setting]:
     """Table III."""
     return [
         Setting(
-            f"epsilon = {e:g}",
-            _small(e) if small else spec_of(1000, e),
+            f"epsilon = {epsilon:g}",
+            _small(epsilon) if small else spec_of(1000, epsilon),
             "cifar-10",
             METHODS,
             "pathological:2",
         )
-        for e in BUDGETS
+        for epsilon in BUDGETS
     ]
 
 
@@ -105,16 +110,20 @@ def by_writer() -> list[Setting]:
 
 
 def theorem_2(epsilon: float, clients: int) -> float:
-    """Noise multiplier of Theorem 2: sigma^2 = 7 r^2 T (epsilon + 2 log(1/delta)) / epsilon^2."""
+    """Noise multiplier of Theorem 2.
+
+    sigma^2 = 7 r^2 T (epsilon + 2 log(1/delta)) / epsilon^2
+    """
     return closed_form.noise_multiplier(epsilon, 1 / clients, RATIO, ROUNDS)
 
 
 def privacy() -> Computed:
-    """Epsilon of Theorem 2's noise, the noise that is needed, and its norm over the clip."""
+    """Epsilon of Theorem 2's noise, the needed noise, and its norm over the clip."""
     for clients in (500, 1000):
         for epsilon in BUDGETS:
             column = f"N = {clients}, epsilon = {epsilon:g}"
-            noise, setting = theorem_2(epsilon, clients), (RATIO, ROUNDS, 1 / clients)
+            noise = theorem_2(epsilon, clients)
+            setting = (RATIO, ROUNDS, 1 / clients)
             yield "noise multiplier of Theorem 2", column, noise
             for row, bound in epsilons(noise, *setting):
                 yield f"epsilon of it, {row}", column, bound.upper
@@ -130,7 +139,8 @@ def privacy() -> Computed:
 
 def keeps_budget(result: Result) -> Outcome:
     """Whether Theorem 2's noise keeps the budget with cohorts of fixed size."""
-    worst, most = "", 0.0
+    worst = ""
+    largest_share = 0.0
     for column in result.columns:
         for relation in ("add/remove", "replace one"):
             cell = result.at(
@@ -138,11 +148,13 @@ def keeps_budget(result: Result) -> Outcome:
             )
             if cell is None or cell.published is None:
                 return Outcome(NOT_RUN, "no such rows")
-            if cell.mean / cell.published > most:
-                most = cell.mean / cell.published
+            if cell.mean / cell.published > largest_share:
+                largest_share = cell.mean / cell.published
                 worst = f"{relation}, {column}: {cell.mean:.3f}"
-    verdict = REPRODUCED if most <= 1 else UNDECIDED  # an upper bound excludes nothing
-    return Outcome(verdict, f"largest share of the budget: {most:.2f} ({worst})")
+    # An upper bound excludes nothing.
+    verdict = REPRODUCED if largest_share <= 1 else UNDECIDED
+    words = f"largest share of the budget: {largest_share:.2f} ({worst})"
+    return Outcome(verdict, words)
 
 
 def conditions(result: Result) -> Outcome:

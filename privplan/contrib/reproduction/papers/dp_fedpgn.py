@@ -1,4 +1,4 @@
-"""DP-FedPGN: a penalty on the global gradient norm for flat minima under client-level privacy."""
+"""DP-FedPGN: a penalty on the global gradient norm for flat minima, client level."""
 
 from __future__ import annotations
 
@@ -28,21 +28,22 @@ from privplan.contrib.reproduction.tables import (
 )
 
 DATA = data_of("dp_fedpgn")
-CLIENTS, RATIO, ROUNDS, NOISE = 500, 0.1, 300, 0.8
+CLIENTS = 500
+RATIO = 0.1
+ROUNDS = 300
+# Noise multiplier of Tables II and III.
+NOISE = 0.8
 EPSILONS = (4.0, 6.0, 8.0, 10.0)
 ALPHAS = (0.1, 0.6)
 RESNET_18 = {"name": "resnet-18", "parameters": 11173962}
+# Of an update beta = 0.3 is left after the shift.
 SHIFTED = {"clipping_norm": 0.1}
-"""beta = 0.3 of an update is left after the shift."""
+# A private median whose norm stays where it starts: by default DP-FedPGN's norm follows
+# it.
 FIXED = {"quantile": 0.5, "share": 1e-4, "learning_rate": 1e-9}
-"""A private median whose norm stays where it starts: by default DP-FedPGN's norm follows it."""
+_OF_PGN = {**SHIFTED, "planning": {"ratios": "uniform", "clipping": FIXED}}
 METHODS = {
-    name: Method(
-        name,
-        changes={**SHIFTED, "planning": {"ratios": "uniform", "clipping": FIXED}}
-        if "PGN" in name
-        else {},
-    )
+    name: Method(name, changes=_OF_PGN if "PGN" in name else {})
     for name in printed_rows(DATA, "dp-fedpgn-table-2")
 }
 EQUAL_NOISE = {"DP-FedAvg, clipping norm 0.1": Method("DP-FedAvg", changes=SHIFTED)}
@@ -95,11 +96,13 @@ def by_split(
     resnet_18: bool = False,
     small: bool = False,
 ) -> list[Setting]:
-    """Tables II and III; small: with DP-FedAvg at the norm of DP-FedPGN beside the methods."""
+    """Tables II and III; small: with DP-FedAvg at the norm of DP-FedPGN."""
     changes: dict[str, Any] = {"model": RESNET_18} if resnet_18 else {}
-    spec, methods = spec_of(**changes), METHODS
+    spec = spec_of(**changes)
+    methods = METHODS
     if small:
-        spec, methods = _small(noise_multiplier=NOISE), methods | EQUAL_NOISE
+        spec = _small(noise_multiplier=NOISE)
+        methods = methods | EQUAL_NOISE
     return [
         Setting(
             f"Dirichlet-{alpha:g}", spec, "cifar-10", methods, f"dirichlet:{alpha:g}"
@@ -126,21 +129,24 @@ def by_budget(*, small: bool = False) -> list[Setting]:
 def at_ties(
     tables: Sequence[str], rates: Mapping[str, Mapping[str, Sequence[float]]]
 ) -> list[Setting]:
-    """Rows of tables, by column, at learning rates that are nearly as good as the best."""
-    found = []
-    for one in (one for name in tables for one in table_of(name).trained["reduced"]()):
-        near = rates[one.column]
-        for value in sorted({value for values in near.values() for value in values}):
-            rows = [row for row, values in near.items() if value in values]
-            methods = {row: at_rate(one, row, value) for row in rows}
-            found.append(
-                replace(one, column=f"{one.column}, rate {value:g}", methods=methods)
-            )
-    return found
+    """Rows of tables, by column, at learning rates nearly as good as the best."""
+    settings = []
+    for name in tables:
+        for setting in table_of(name).trained["reduced"]():
+            rates_by_row = rates[setting.column]
+            for rate in sorted(set().union(*rates_by_row.values())):
+                methods = {
+                    row: at_rate(setting, row, rate)
+                    for row, values in rates_by_row.items()
+                    if rate in values
+                }
+                column = f"{setting.column}, rate {rate:g}"
+                settings.append(replace(setting, column=column, methods=methods))
+    return settings
 
 
 def privacy() -> Computed:
-    """Epsilon of the settings of Tables II and III, and the noise of Table IV's budgets."""
+    """Epsilon of the settings of Tables II and III, and noise of Table IV's budgets."""
     setting = (RATIO, ROUNDS, 1 / CLIENTS)
     for row, bound in epsilons(NOISE, *setting):
         yield f"epsilon, {row}", f"sigma = {NOISE}", bound.upper
@@ -151,19 +157,24 @@ def privacy() -> Computed:
 
 
 def formula(result: Result) -> Outcome:
-    """Whether Eqs. 24 and 25, which are of Poisson sampling, cover cohorts of fixed size."""
+    """Whether Eqs. 24 and 25, of Poisson sampling, cover cohorts of fixed size."""
     fixed = "epsilon, cohorts of fixed size"
     rows = [
         f"{row}, add/remove"
         for row in ("epsilon, Poisson sampling", fixed, f"least {fixed}")
     ]
-    known = [cell.mean for row in rows if (cell := result.at(row, f"sigma = {NOISE}"))]
-    if len(known) < len(rows):
+    cells = [result.at(row, f"sigma = {NOISE}") for row in rows]
+    means = [cell.mean for cell in cells if cell]
+    if len(means) < len(rows):
         return Outcome(NOT_RUN, "no such rows")
-    poisson, most, least = known
-    words = f"add/remove: Poisson sampling at most {poisson:.2f}, cohorts of fixed size at least "
-    covered = REPRODUCED if most <= poisson else UNDECIDED
-    return Outcome(CONTRADICTED if least > poisson else covered, f"{words}{least:.2f}")
+    poisson, fixed_upper, fixed_lower = means
+    words = (
+        f"add/remove: Poisson sampling at most {poisson:.2f}, cohorts of fixed size at "
+        f"least {fixed_lower:.2f}"
+    )
+    if fixed_lower > poisson:
+        return Outcome(CONTRADICTED, words)
+    return Outcome(REPRODUCED if fixed_upper <= poisson else UNDECIDED, words)
 
 
 PAPERS.register("dp-fedpgn", paper_of(DATA, globals()))

@@ -1,4 +1,4 @@
-"""HyperFL: hypernetworks at the clients against gradient inversion (Guo et al., AAAI 2025)."""
+"""HyperFL: hypernetworks at clients against gradient inversion (Guo, AAAI 2025)."""
 
 from __future__ import annotations
 
@@ -23,30 +23,37 @@ from privplan.contrib.reproduction.tables import (
 )
 
 DATA = data_of("hyperfl")
-ROUNDS, EPSILON = 200, 4.0
+ROUNDS = 200
+EPSILON = 4.0
+# Standard deviation of Appendix D.
 NOISE = 1e-5
-"""Standard deviation of Appendix D."""
-EPOCHS, RECORDS = 5, 600
-"""Local epochs, and records per client; EMNIST has 1,000 (appendix)."""
+# Local epochs.
+EPOCHS = 5
+# Of a client; EMNIST has 1,000 (appendix).
+RECORDS = 600
 COLUMNS = (
     ("Fashion-MNIST, 20 clients", "fashion-mnist:12400", 20, RECORDS),
     ("Fashion-MNIST, 100 clients", "fashion-mnist", 100, 580),
     ("CIFAR-10, 20 clients", "cifar-10:12400", 20, RECORDS),
     ("CIFAR-10, 100 clients", "cifar-10", 100, 480),
 )
-"""Head, data, clients, and records per client; the partition leaves some out, so data have more."""
+"""Head, data, clients, and records per client.
+
+The partition leaves some out, so data have more.
+"""
 PRIVATE = {"DP-FedAvg": "DPFedAvg", "CENTAUR": "CENTAUR", "PPSGD": "PPSGD"}
-"""Methods with noise. The paper's clients add it before they send, so budgets protect records."""
+"""Methods with noise.
+
+The paper's clients add it before they send, so budgets protect records.
+"""
 
 
 def spec_of(clients: int, colour: bool, **changes: Any) -> dict[str, Any]:
     """The paper's setting, for methods without privacy."""
     grey = {"name": "cnn-hyperfl-2", "parameters": 117066}
-    sampling = (
-        {"sampling": "poisson", "cohort": 30}
-        if clients == 100
-        else {"sampling": "full"}
-    )
+    sampling: dict[str, Any] = {"sampling": "full"}
+    if clients == 100:
+        sampling = {"sampling": "poisson", "cohort": 30}
     return {
         "name": "hyperfl",
         "groups": [{"name": "all", "clients": clients, "epsilon": EPSILON}],
@@ -60,14 +67,22 @@ def spec_of(clients: int, colour: bool, **changes: Any) -> dict[str, Any]:
 
 
 def _local(steps: int, batch: int, rate: float) -> dict[str, Any]:
-    more = {"learning_rate": rate, "learning_rate_decay": 1.0, "momentum": 0.5}
-    return {"steps": steps, "batch_size": batch, **more}
+    return {
+        "steps": steps,
+        "batch_size": batch,
+        "learning_rate": rate,
+        "learning_rate_decay": 1.0,
+        "momentum": 0.5,
+    }
 
 
 def methods_of(
     spec: Mapping[str, Any], records: int, rows: Iterable[str]
 ) -> dict[str, Method]:
-    """The rows of table; those with noise protect each record of a client (record-level DP-SGD)."""
+    """The rows of a table.
+
+    Those with noise protect each record of a client (record-level DP-SGD).
+    """
     local = {name: value for name, value in spec["local"].items() if name != "steps"}
     epochs = spec["local"]["steps"] * local["batch_size"] // records
     groups = [{**group, "records": records} for group in spec["groups"]]
@@ -77,36 +92,41 @@ def methods_of(
         "groups": groups,
         "local": {**local, "epochs": epochs},
     }
-    return {
-        name: Method(PRIVATE[name], changes=changes)
-        if name in PRIVATE
-        else Method(name)
-        for name in rows
-    }
+    methods: dict[str, Method] = {}
+    for name in rows:
+        if name in PRIVATE:
+            methods[name] = Method(PRIVATE[name], changes=changes)
+        else:
+            methods[name] = Method(name)
+    return methods
 
 
 def accuracies(*, small: bool = False) -> list[Setting]:
-    """Table 1 without EMNIST and CINIC-10; small: few images, another network, ten rounds."""
+    """Table 1 without EMNIST and CINIC-10.
+
+    Small: few images, another network, ten rounds.
+    """
     rows = printed_rows(DATA, "hyperfl-table-1")
     if small:
         model = {"name": "cnn-2", "parameters": 28938}
         spec = spec_of(
             20, colour=False, rounds=10, local=_local(10, 20, 0.02), model=model
         )
-        methods, data = methods_of(spec, 200, rows), "fashion-mnist:4200"
-        return [Setting(COLUMNS[0][0], spec, data, methods, "dominant:20%")]
-    found = []
+        methods = methods_of(spec, 200, rows)
+        column = COLUMNS[0][0]
+        return [Setting(column, spec, "fashion-mnist:4200", methods, "dominant:20%")]
+    settings = []
     for column, data, clients, records in COLUMNS:
         spec = spec_of(clients, data.startswith("cifar"))
         steps = EPOCHS * records // spec["local"]["batch_size"]
         spec["local"] = {**spec["local"], "steps": steps}
         methods = methods_of(spec, records, rows)
-        found.append(Setting(column, spec, data, methods, "dominant:20%"))
-    return found
+        settings.append(Setting(column, spec, data, methods, "dominant:20%"))
+    return settings
 
 
 def timed(*, small: bool = False) -> list[Setting]:
-    """Table 4: Fashion-MNIST in place of EMNIST, 20 clients; one epoch of five when small."""
+    """Table 4: Fashion-MNIST for EMNIST, 20 clients; small: an epoch of five."""
     spec = spec_of(20, colour=False, rounds=3 if small else 10)
     if small:
         spec["local"] = {
@@ -118,21 +138,25 @@ def timed(*, small: bool = False) -> list[Setting]:
 
 
 def attacked(*, small: bool = False) -> list[Setting]:
-    """Table 3: releases of clients with one image, attacked; MNIST in place of EMNIST."""
-    found = []
+    """Table 3: releases of clients with one image, attacked; MNIST for EMNIST."""
+    settings = []
+    options = {"attack": "ig", "images": "50", "steps": "1000"}
+    if small:
+        options = {"attack": "ig", "images": "10", "steps": "200"}
     for column, data, colour in (
         ("MNIST", "mnist", False),
         ("CIFAR-10", "cifar-10", True),
     ):
         spec = spec_of(20, colour)
-        if not colour:  # EMNIST's batches
+        records = RECORDS
+        if not colour:
+            # EMNIST's batches and records.
             spec["local"] = _local(50, 100, 0.01)
-        images, steps = ("10", "200") if small else ("50", "1000")
-        options = {"attack": "ig", "images": images, "steps": steps}
+            records = 1000
         rows = printed_rows(DATA, "hyperfl-table-3")
-        methods = methods_of(spec, RECORDS if colour else 1000, rows)
-        found.append(Setting(column, spec, data, methods, options=options))
-    return found[:1] if small else found
+        methods = methods_of(spec, records, rows)
+        settings.append(Setting(column, spec, data, methods, options=options))
+    return settings[:1] if small else settings
 
 
 def privacy() -> Computed:
@@ -151,8 +175,9 @@ def is_private(result: Result) -> Outcome:
     """Whether the least epsilon of the stated noise excludes the stated epsilon."""
     [cell] = result.cells
     words = (
-        f"epsilon is at least {cell.mean:.3g} at every delta below 0.49, for 200 releases of all "
-        "records, where sigma is a multiple of the clipping norm, of which the paper states none"
+        f"epsilon is at least {cell.mean:.3g} at every delta below 0.49, for 200 "
+        "releases of all records, where sigma is a multiple of the clipping norm, of "
+        "which the paper states none"
     )
     return Outcome(CONTRADICTED if cell.mean > EPSILON else UNDECIDED, words)
 
