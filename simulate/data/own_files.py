@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -58,6 +58,11 @@ class DataOptions:
     test_share: float | None = None
     task: str = MULTI_CLASS
 
+    @property
+    def is_of_others(self) -> bool:
+        """Whether these are the options of test records of people who are no clients."""
+        return self.test_of_others and self.test is None
+
 
 def _table(path: Path, options: DataOptions, test: Data | None) -> Data:
     """Data in a CSV or Parquet file."""
@@ -65,6 +70,8 @@ def _table(path: Path, options: DataOptions, test: Data | None) -> Data:
         rule = "is required for a table: the column of labels"
         raise InputError.one("label", rule, "none")
     columns = read_csv(path) if path.suffix.lower() == ".csv" else read_parquet(path)
+    if options.is_of_others:
+        columns, options = _without_clients(columns, options)
     statistics: Statistics | None = None
     if str(options.statistics) == "none":
         statistics = AS_THEY_ARE
@@ -83,6 +90,24 @@ def _table(path: Path, options: DataOptions, test: Data | None) -> Data:
         task=options.task,
         name=path.name,
     )
+
+
+def _without_clients(
+    columns: Columns, options: DataOptions
+) -> tuple[Columns, DataOptions]:
+    """Test records of people who are no clients, whom nothing need name.
+
+    Where the records name groups and no people, each is of a person of its own.
+    """
+    if options.group not in columns:
+        options = replace(options, group=None)
+    if options.client is None or options.client in columns:
+        return columns, options
+    if options.group is None:
+        return columns, replace(options, client=None)
+    records = len(column(columns, "group", options.group))
+    people = [f"test record {row}" for row in range(records)]
+    return {**columns, options.client: people}, options
 
 
 def from_table(
@@ -158,10 +183,16 @@ def _npz(path: Path, options: DataOptions, test: Data | None) -> Data:
     with one_line_errors(path, "must be an NPZ file of numbers and texts"):
         refuse_bomb(path, "data")
         file = np.load(path)
-        arrays: dict[str, np.ndarray] = {name: file[name] for name in file.files}
+        arrays: Columns = {name: file[name] for name in file.files}
+    if options.is_of_others:
+        named = {
+            "client": options.client or "client",
+            "group": options.group or "group",
+        }
+        arrays, options = _without_clients(arrays, replace(options, **named))
     names = ", ".join(arrays)
 
-    def array(role: str, name: str | None, default: str) -> np.ndarray | None:
+    def array(role: str, name: str | None, default: str) -> Any:
         if name is None:
             return arrays.get(default)
         if name not in arrays:

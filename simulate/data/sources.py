@@ -62,9 +62,7 @@ def _test_data(path: Path, options: DataOptions, read: Reader) -> Data | None:
         is_alike = test.suffix == path.suffix
     if not is_alike:
         raise InputError.one("test", f"must be {form}, like the data", str(test))
-    of_test = replace(
-        options, test=None, test_share=None, groups=None, test_of_others=False
-    )
+    of_test = replace(options, test=None, test_share=None, groups=None)
     try:
         return read(test, of_test, None)
     except InputError as error:
