@@ -5,9 +5,11 @@ import json
 import numpy as np
 import pytest
 
+from privplan.auditing import AuditEvidence, GroupTraces
 from privplan.errors import InputError
 from privplan.evidence.clients import CLIENTS, read_clients
 from privplan.folder import unknown_files
+from privplan.plan import Plan
 from privplan.record import CHECKPOINT, RECORD, RunRecord
 from privplan.verification.verify import judge, load_run
 from tests.verification import honest_run
@@ -127,3 +129,46 @@ def test_a_record_takes_no_free_text(place, folder):
     (folder / RECORD).write_text(json.dumps(record))
     with pytest.raises(InputError):
         RunRecord.load(folder)
+
+
+CANARIES = 16
+OF_CANARIES = {
+    "honest": {},
+    "plan": {"plan_digest": "x; drop"},
+    "chain": {"chain": "x; drop"},
+    "group": {"group": "x; drop"},
+    "coins": {"canaries": CANARIES + 1},
+}
+
+
+@pytest.mark.parametrize("change", OF_CANARIES)
+def test_the_canaries_of_a_run_have_no_free_text(change, folder):
+    record = RunRecord.load(folder)
+    changed = OF_CANARIES[change]
+    count = changed.get("canaries", CANARIES)
+    names = list(honest_run.GROUPS)
+    if "group" in changed:
+        names[0] = changed["group"]
+    scores = (0.0,) * count
+    groups = tuple(
+        GroupTraces(
+            group=name,
+            included="01" * (count // 2) + "0" * (count % 2),
+            rounds=scores,
+            final=scores,
+        )
+        for name in names
+    )
+    audit = AuditEvidence(
+        plan_digest=changed.get("plan_digest", Plan.load(folder).digest),
+        chain=changed.get("chain", record.chain),
+        orthogonal=True,
+        groups=groups,
+    )
+    audit.save(folder)
+    configuration = {**record.configuration, "canaries": CANARIES}
+    updated = {"audit": audit.digest, "configuration": configuration}
+    record.model_copy(update=updated).save(folder)
+    verdict = judge(load_run(folder), 0)
+    failed = [check.name for check in verdict.failed]
+    assert failed == ([] if change == "honest" else ["audit"])

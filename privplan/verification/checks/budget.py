@@ -35,6 +35,13 @@ def audit(run: Run) -> Check:
         uppers[group.group] = (upper, group.delta)
     if evidence.digest != run.record.audit:
         return failed(name, "the canaries' evidence is not what the run wrote")
+    if (evidence.plan_digest, evidence.chain) != (run.plan.digest, run.ledger.chain):
+        return failed(name, "the canaries are of another run")
+    planned = run.record.configuration.get("canaries")
+    if any(len(traces.included) != planned for traces in evidence.groups):
+        return failed(
+            name, f"each group must have the {planned} canaries of the record"
+        )
     if sorted(traces.group for traces in evidence.groups) != sorted(uppers):
         return failed(name, "the canaries are not of each of the plan's groups once")
     canaries = sum(len(traces.included) for traces in evidence.groups)
