@@ -25,6 +25,7 @@ from privplan.streams import Purpose, stream
 from simulate.data.partition.clients import ClientPartition
 from simulate.data.user_code import error_line
 from simulate.models.objective import CROSS_ENTROPY, Loss, Objective, fitted
+from simulate.rare_classes import auroc, balanced_accuracy, calibration_error
 
 # Target of a token that is not predicted, such as padding; PyTorch's default.
 IGNORED = -100
@@ -111,10 +112,18 @@ def _perplexity(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 BINARY = functional.binary_cross_entropy_with_logits
+RARE_CLASSES: Mapping[str, Function] = MappingProxyType(
+    {
+        "balanced-accuracy": balanced_accuracy,
+        "auroc": auroc,
+        "calibration-error": calibration_error,
+    }
+)
+"""Metrics that say something where most records are of one class."""
 _TASKS = (
-    Task(MULTI_CLASS, CROSS_ENTROPY.loss, {ACCURACY: _class_accuracy}),
-    Task("binary", BINARY, {ACCURACY: _label_accuracy, "f1": _f1}),
-    Task("multi-label", BINARY, {"f1": _f1, ACCURACY: _label_accuracy}),
+    Task(MULTI_CLASS, CROSS_ENTROPY.loss, {ACCURACY: _class_accuracy, **RARE_CLASSES}),
+    Task("binary", BINARY, {ACCURACY: _label_accuracy, "f1": _f1, **RARE_CLASSES}),
+    Task("multi-label", BINARY, {"f1": _f1, ACCURACY: _label_accuracy, "auroc": auroc}),
     Task("regression", functional.mse_loss, {"rmse": _rmse, "mae": _mae, "r2": _r2}),
     Task(
         "next-token",
@@ -157,6 +166,7 @@ def metric_of(task: str, metric: Any) -> Metric:
     if metric is None:
         metric = next(iter(of_task))
     if isinstance(metric, str):
+        metric = metric.replace("_", "-")  # as Python's libraries write names
         if metric not in of_task:
             names = ", ".join(of_task)
             rule = f"must be one of {names} for {task}, or package.module:name"

@@ -48,6 +48,11 @@ own_data_options = together(
         help="Columns in the order of the inputs; all other columns if left out.",
     ),
     click.option(
+        "--codes",
+        metavar="NAME,NAME",
+        help="Columns of whole numbers from 0, inputs as they are: rows of an embedding.",
+    ),
+    click.option(
         "--statistics",
         type=click.Path(path_type=Path),
         help="JSON file of public mean, std, fill and categories per column; none if "
@@ -81,6 +86,7 @@ OWN_DATA_NAMES = (
     "group",
     "groups",
     "features",
+    "codes",
     "statistics",
     "test",
     "test_of_others",
@@ -153,14 +159,19 @@ def own_data_of(source: str, options: Mapping[str, Any]) -> Data:
     from simulate.data.own_files import DataOptions
     from simulate.data.sources import load_own
 
-    text = options["features"]
+    named = {field: _names(field, options[field]) for field in ("features", "codes")}
+    return load_own(source, DataOptions(**{**options, **named}))
+
+
+def _names(field: str, text: str | None) -> tuple[str, ...]:
+    """The names of columns in an option."""
     names: list[str] = []
     # As CSV, in which a quoted name may have a comma.
     for line in csv.reader([text or ""], skipinitialspace=True):
         names += [word.strip() for word in line if word.strip()]
     if text is not None and not names:
-        raise InputError.one("features", "must name a column", text)
-    return load_own(source, DataOptions(**{**options, "features": tuple(names)}))
+        raise InputError.one(field, "must name a column", text)
+    return tuple(names)
 
 
 def own_model_of(

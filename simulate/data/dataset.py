@@ -36,6 +36,8 @@ class Dataset:
             than multi-class classification; labels are then its rows. None otherwise.
         test_groups: name of the privacy group of each test record [t]; None where
             unknown.
+        codes: places in a record of numbers that are codes, such as rows of an
+            embedding.
 
     Raises:
         InputError: where labels or people do not fit the records.
@@ -54,6 +56,7 @@ class Dataset:
     test_people: np.ndarray | None = None
     targets: Tensor | None = None
     test_groups: np.ndarray | None = None
+    codes: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         self._check("train", self.train_x, self.train_y, self.train_people)

@@ -43,34 +43,64 @@ def read_statistics(path: Path) -> Statistics:
 
 
 def encode(
-    columns: Columns, features: Iterable[str], statistics: Statistics | None
-) -> np.ndarray:
-    """Inputs of the features' columns [n, inputs], float32.
+    columns: Columns,
+    features: Iterable[str],
+    statistics: Statistics | None,
+    codes: Sequence[str] = (),
+) -> tuple[np.ndarray, list[int]]:
+    """Inputs of the features' columns [n, inputs], and the places of codes in them.
 
     Args:
         columns: of the table.
         features: names of columns, in the order of the inputs.
-        statistics: of each feature.
+        statistics: of each feature that is no code.
+        codes: features whose numbers are inputs as they are.
 
     Raises:
         InputError: naming every fault of features and statistics; or a value that is
             none of its column.
     """
     names = list(features)
-    if statistics is None:
+    stated: Statistics = {} if statistics is None else statistics
+    if statistics is None and set(names) - set(codes):
         rule = (
             "must be given for a table: FILE.json with public mean and std or categories "
             "of each column (fitted on private data they would be a release), or the word "
-            "none where all columns are standardised"
+            "none where all columns are standardised; --codes names columns of codes"
         )
         raise InputError.one("statistics", rule, "nothing")
     if not names:
         raise InputError.one("features", "must name a column", names)
-    faults = list(_faults(columns, names, statistics))
+    faults = [
+        Fault("codes", f"must be among the features {', '.join(names)}", name)
+        for name in codes
+        if name not in names
+    ]
+    encoded = [name for name in names if name not in codes]
+    faults += _faults(columns, encoded, stated)
     if faults:
         raise InputError(faults)
-    inputs = [_encoded(name, columns[name], statistics[name]) for name in names]
-    return np.concatenate(inputs, 1)
+    inputs: list[np.ndarray] = []
+    places: list[int] = []
+    for name in names:
+        if name in codes:
+            places.append(sum(values.shape[1] for values in inputs))
+            inputs.append(_codes(name, columns[name]))
+        else:
+            inputs.append(_encoded(name, columns[name], stated[name]))
+    records = np.concatenate(inputs, 1)
+    # A module that has embeddings only gets whole numbers.
+    return (records if encoded else records.astype(np.int64)), places
+
+
+def _codes(name: str, values: Sequence[Any]) -> np.ndarray:
+    """Codes of one column [n, 1]; those out of range are refused by ``Data``."""
+    numbers = [number_of("codes", name, row, value) for row, value in enumerate(values)]
+    for row, number in enumerate(numbers):
+        if not number.is_integer():
+            rule = f"must be whole numbers in {name}, record {row}"
+            raise InputError.one("codes", rule, number)
+    return np.array(numbers)[:, None]
 
 
 def _faults(

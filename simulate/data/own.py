@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -27,9 +28,43 @@ from simulate.tasks import MULTI_CLASS, targets_of, task_of
 
 _log = logging.getLogger(__name__)
 MAX_CLASSES = 100_000  # a larger label is a number of another kind, and no class
+MAX_CODE = 2**24  # whole numbers below it are exact in float32
 TEST_SHARE = 0.2  # default share of the records that is split off for testing
 PIXEL_SCALE = 255.0  # default pixel value that becomes 1 in records of bytes
 _SPLIT_SEED = 0  # of test records, the same at every seed of a run
+
+
+class RecordOptions(TypedDict, total=False):
+    """How records are read, from a file or a table."""
+
+    client: str
+    group: str
+    features: Sequence[str]
+    codes: Sequence[str]
+    task: str
+    test_share: float
+
+
+class FileOptions(RecordOptions, total=False):
+    """How a file is read; ``simulate.data.own_files.DataOptions`` explains each."""
+
+    label: str
+    groups: Path | str
+    statistics: Path | str
+    test: Path | str
+    test_of_others: bool
+
+
+class TableOptions(RecordOptions, total=False):
+    """How a table is read; ``simulate.data.own_files.from_table`` explains each."""
+
+    label: str | Sequence[str]
+    groups: Mapping[str, str]
+    statistics: Mapping[str, Mapping[str, Any]]
+    test: Data
+    test_of_others: bool
+    classes: Sequence[object]
+    name: str
 
 
 @dataclass
@@ -49,7 +84,10 @@ class Data:
         group: the privacy group of each record [n], or a mapping from clients to
             groups. Names are those of the plan's groups; may be left out when the plan
             has one group.
-        test: test records, another ``Data``; its groups are not used.
+        test: test records, another ``Data``. It may name the groups of people who have
+            no training records, for scores by group.
+        codes: places of the inputs [n, inputs] that are codes: whole numbers from 0,
+            such as the rows of an ``nn.Embedding``.
         test_of_others: whether you say that the people of ``test`` are no clients.
             Scores on clients' records are a release that no budget pays for, so no
             report for others has them; scores on other people's may be shown.
@@ -84,6 +122,7 @@ class Data:
     std: float | tuple[float, ...] = PIXEL_SCALE
     task: str = MULTI_CLASS
     test_of_others: bool = False
+    codes: Sequence[int] = ()
     records: Tensor = field(init=False, repr=False)
     clients: np.ndarray | None = field(init=False, repr=False)
     groups: dict[str, str] | None = field(init=False, repr=False)
@@ -119,14 +158,14 @@ class Data:
         self.class_names()
 
     @classmethod
-    def load(cls, source: Path | str, **options: Any) -> Data:
+    def load(cls, source: Path | str, **options: Unpack[FileOptions]) -> Data:
         """``Data`` of a file or folder; see ``simulate.data.own_files.DataOptions``."""
         from simulate.data.sources import load_file
 
         return load_file(source, options)
 
     @classmethod
-    def from_table(cls, table: Any, **arguments: Any) -> Data:
+    def from_table(cls, table: Any, **arguments: Unpack[TableOptions]) -> Data:
         """``Data`` of a table; see ``simulate.data.own_files.from_table``."""
         from simulate.data.own_files import from_table
 
@@ -218,11 +257,7 @@ class Data:
             if tested.clients is not None:
                 names = tested.clients[test_rows]
                 arguments["test_people"] = _numbered(names, numbers)
-                _warn_of_unknown(arguments["test_people"], len(numbers))
-                group_of = self.groups or dict.fromkeys(numbers, groups[0].name)
-                arguments["test_groups"] = np.array(
-                    [group_of.get(str(name), "") for name in names]
-                )
+                arguments["test_groups"] = self._groups_of_test(groups, names)
         train_y = torch.from_numpy(self.labels(classes)[train_rows])
         test_y = torch.from_numpy(tested.labels(classes)[test_rows])
         if self.targets is not None and tested.targets is not None:
@@ -242,6 +277,7 @@ class Data:
             test_y,
             self._public_names(),
             kind=self.kind,
+            codes=tuple(self.codes),
             **arguments,
         )
         return data, partition
@@ -269,6 +305,12 @@ class Data:
             is_test[generator.permutation(rows)[:count]] = True
         if not is_test.any():
             rule = f"must leave a test record of {records}; raise it or give test"
+            if len(by_owner) == owners.max() + 1:
+                rule = (
+                    "can split nothing off clients of one record each, which they keep "
+                    "for training; give test (--test), records of people who are no "
+                    "clients"
+                )
             raise InputError.one("data.test_share", rule, share)
         return np.flatnonzero(~is_test), np.flatnonzero(is_test)
 
@@ -302,22 +344,44 @@ class Data:
             raise InputError(faults)
         return [np.array(by_group[group.name]) for group in groups]
 
+    def _groups_of_test(
+        self, groups: Sequence[GroupPlan], names: np.ndarray
+    ) -> np.ndarray:
+        """Group of each test record of the clients of ``names`` [t]; "" if unknown.
+
+        The test records may name groups of people who were not in training, and so may
+        a mapping of all clients.
+        """
+        planned = [group.name for group in groups]
+        stated = dict(self.test.groups or {}) if self.test is not None else {}
+        for name, group_name in stated.items():
+            trained_in = (self.groups or {}).get(name, group_name)
+            if group_name not in planned:
+                rule = f"must be one of the plan's groups {', '.join(sorted(planned))}"
+                raise InputError.one("data.test.group", rule, group_name)
+            if group_name != trained_in:
+                rule = f"must be {trained_in} for {name}, as in training"
+                raise InputError.one("data.test.group", rule, group_name)
+        if isinstance(self.group, Mapping):
+            stated |= {str(name): str(value) for name, value in self.group.items()}
+        if len(groups) == 1:
+            stated = dict.fromkeys(map(str, names), planned[0])
+        stated |= self.groups or {}
+        of_records = np.array([stated.get(str(name), "") for name in names])
+        unknown = int((of_records == "").sum())
+        if unknown:
+            text = (
+                "%d of %d test records are of clients whose group is not named: "
+                "they count in the whole test score, in no group's"
+            )
+            _log.warning(text, unknown, len(names))
+        return of_records
+
 
 def _numbered(names: np.ndarray, numbers: Mapping[str, int]) -> np.ndarray:
     """The numbers of clients [n], by name; one above all for an unknown name."""
     unknown = len(numbers)
     return np.array([numbers.get(str(name), unknown) for name in names], np.int64)
-
-
-def _warn_of_unknown(test_people: np.ndarray, clients: int) -> None:
-    """Say how many test records are of no client of the partition."""
-    unknown = int((test_people == clients).sum())
-    if unknown:
-        text = (
-            "%d of %d test records are of clients that have no training records: "
-            "they count in the whole test score, in no group's"
-        )
-        _log.warning(text, unknown, len(test_people))
 
 
 def _partition(people: np.ndarray, members: Sequence[np.ndarray]) -> Partition:
@@ -362,6 +426,8 @@ def _value_faults(data: Data) -> Iterator[Fault]:
         if not finite.all():
             row = int((~finite).nonzero()[0])
             yield Fault("data.x", "must be finite", f"NaN or infinity in row {row}")
+    yield from _code_faults(data)
+    yield from _look_alikes(data)
     if data._labels.dtype.kind == "i" and classes is None:
         lowest = int(data._labels.min())
         highest = int(data._labels.max())
@@ -377,6 +443,35 @@ def _value_faults(data: Data) -> Iterator[Fault]:
     elif data.test_of_others:
         rule = "needs test, the records of people who are no clients"
         yield Fault("data.test_of_others", rule, True)
+
+
+def _look_alikes(data: Data) -> Iterator[Fault]:
+    """The first two clients whose names a reader takes for one, such as ``s5 ``."""
+    of_test = None if data.test is None else data.test.clients
+    parts = [names for names in (data.clients, of_test) if names is not None]
+    as_read: dict[str, str] = {}
+    for name in map(str, np.unique(np.concatenate(parts)) if parts else ()):
+        plain = " ".join(unicodedata.normalize("NFKC", name).split())
+        if plain in as_read:
+            rule = f"must not look like {as_read[plain]!a}, which is another client"
+            yield Fault("data.client", rule, ascii(name))
+            return
+        as_read[plain] = name
+
+
+def _code_faults(data: Data) -> Iterator[Fault]:
+    """Places of codes outside a record, and codes that are no whole numbers."""
+    places = list(data.codes)
+    if places and (data.records.ndim != 2 or not 0 <= min(places) <= max(places)):
+        yield Fault("data.codes", "must be places in records of numbers", places)
+    elif places and max(places) >= data.shape[0]:
+        yield Fault("data.codes", f"must be below {data.shape[0]} inputs", max(places))
+    elif places:
+        values = data.records[:, places]
+        wrong = values[(values < 0) | (values != values.round()) | (values >= MAX_CODE)]
+        if wrong.numel():
+            rule = f"must be whole numbers from 0, below {MAX_CODE}"
+            yield Fault("data.codes", rule, float(wrong[0]))
 
 
 def _test_faults(data: Data, test: Data) -> Iterator[Fault]:

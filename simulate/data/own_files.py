@@ -39,6 +39,7 @@ class DataOptions:
         group: column or array of the privacy group of each record.
         groups: CSV file with columns client and group, instead of ``group``.
         features: in the order of the inputs; all other columns when empty.
+        codes: features whose whole numbers from 0 are inputs as they are.
         statistics: JSON file of public statistics, or ``none``.
         test: file or folder with the test records, of the same form.
         test_of_others: whether the people of the test records are no clients, as the
@@ -52,6 +53,7 @@ class DataOptions:
     group: str | None = None
     groups: Path | None = None
     features: tuple[str, ...] = ()
+    codes: tuple[str, ...] = ()
     statistics: Path | None = None
     test: Path | None = None
     test_of_others: bool = False
@@ -84,6 +86,7 @@ def _table(path: Path, options: DataOptions, test: Data | None) -> Data:
         group=options.group,
         groups=_groups_csv(options),
         features=options.features,
+        codes=options.codes,
         statistics=statistics,
         test=test,
         test_share=options.test_share,
@@ -118,6 +121,7 @@ def from_table(
     group: str | None = None,
     groups: Mapping[str, str] | None = None,
     features: Sequence[str] = (),
+    codes: Sequence[str] = (),
     statistics: Statistics | None = None,
     **arguments: Any,
 ) -> Data:
@@ -131,6 +135,8 @@ def from_table(
         groups: group of each client, instead of a column.
         features: names of columns in the order of the inputs; all other columns when
             empty.
+        codes: names of features whose whole numbers from 0 are inputs as they are, such
+            as rows of an ``nn.Embedding``; without other features the inputs are int64.
         statistics: public statistics of the features (``simulate.data.encoding``).
         arguments: others of ``Data``.
 
@@ -155,9 +161,12 @@ def from_table(
         if times > 1:
             raise InputError.one("features", "must name each column once", name)
     x = tokens(columns, inputs)
+    places: list[int] = []
     if x is None:
-        x = encode(columns, inputs, statistics)
-    return Data(x, y, clients, groups or group_names, **arguments)
+        x, places = encode(columns, inputs, statistics, codes)
+    elif codes:
+        raise InputError.one("codes", "must be columns of single numbers", list(codes))
+    return Data(x, y, clients, groups or group_names, codes=places, **arguments)
 
 
 def _labels(columns: Columns, names: Sequence[str], task: str) -> Any:
@@ -177,6 +186,9 @@ def _labels(columns: Columns, names: Sequence[str], task: str) -> Any:
 
 def _npz(path: Path, options: DataOptions, test: Data | None) -> Data:
     """Data in an NPZ file, whose arrays are model inputs, labels and names."""
+    if options.codes:
+        rule = "must be left out with NPZ files, whose whole numbers are codes"
+        raise InputError.one("codes", rule, options.codes)
     if options.statistics is not None:
         rule = "must be left out with NPZ files, whose records are model inputs"
         raise InputError.one("statistics", rule, str(options.statistics))
@@ -236,7 +248,7 @@ def _folder(folder: Path, options: DataOptions, test: Data | None) -> Data:
     if options.task != MULTI_CLASS:
         rule = f"must be {MULTI_CLASS} with a folder of images by class"
         raise InputError.one("task", rule, options.task)
-    for name in ("label", "client", "group", "features", "statistics"):
+    for name in ("label", "client", "group", "features", "codes", "statistics"):
         value = getattr(options, name)
         if value:
             rule = (

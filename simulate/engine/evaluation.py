@@ -106,7 +106,8 @@ def _scored(
         groups = groups[rows.numpy()]
     scores = {}
     if groups is not None:
-        for name in np.unique(groups):
+        # The group of a record without a name is unknown.
+        for name in np.unique(groups[groups != ""]):
             in_group = torch.from_numpy(groups == name)
             scores[str(name)] = metric(outputs[in_group], targets[in_group])
     no_counts = np.zeros(0, np.int64)
@@ -244,18 +245,24 @@ def _combined(scores: list[_ChunkScores], names: list[str]) -> AccuracyMeasures:
         # NaN for a client without test records.
         with np.errstate(invalid="ignore"):
             of_clients = correct.sum(1) / total.sum(1)
-    mean = float(np.nanmean(of_clients))
+    mean = _defined_mean(of_clients)
     by_group = {
-        name: float(np.nanmean(of_clients[np.array(names) == name]))
+        name: _defined_mean(of_clients[np.array(names) == name])
         for name in dict.fromkeys(names)
     }
     losses = np.concatenate([chunk.loss for chunk in scores])
     return AccuracyMeasures(
         correct=correct.sum(0),
         total=total.sum(0),
-        loss=finite_or_none(float(np.nanmean(losses))),
+        loss=finite_or_none(_defined_mean(losses)),
         personal=mean,
         personal_by_group=by_group,
         score=mean if has_metric else None,
         score_by_group=by_group if has_metric else None,
     )
+
+
+def _defined_mean(values: np.ndarray) -> float:
+    """Mean without NaN; NaN where no value is defined."""
+    defined = values[~np.isnan(values)]
+    return float(defined.mean()) if defined.size else float("nan")

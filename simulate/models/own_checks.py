@@ -50,12 +50,20 @@ class Behaviour(NamedTuple):
 
 
 def probe_of(data: Dataset) -> Probe:
-    """Records of the data's shape: token ids of the data, otherwise random values."""
+    """Records of the data's shape: token ids of the data, otherwise random values.
+
+    Codes are 0, and in the second record the largest, which an embedding must have.
+    """
     rows = torch.arange(PROBE_RECORDS) % len(data.train_y)
     if data.kind == "tokens":
-        return Probe(data.inputs(data.train_x[rows]), data.train_y[rows])
-    generator = torch.Generator().manual_seed(0)
-    inputs = torch.randn(PROBE_RECORDS, *data.shape, generator=generator)
+        inputs = data.inputs(data.train_x[rows])
+    else:
+        generator = torch.Generator().manual_seed(0)
+        inputs = torch.randn(PROBE_RECORDS, *data.shape, generator=generator)
+    for place in data.codes:
+        records = torch.cat([data.train_x[:, place], data.test_x[:, place]])
+        inputs[:, place] = 0
+        inputs[1, place] = records.max()
     return Probe(inputs, data.train_y[rows])
 
 
@@ -195,6 +203,10 @@ def behaviour(
     except (Exception, SystemExit) as error:  # the user's code can fail in any way
         shape = "x".join(map(str, probe.x.shape[1:]))
         rule = f"must take records of shape {shape} (after the batch dimension)"
+        if isinstance(error, IndexError):
+            # An embedding has no row for a code, or for a number that is none.
+            largest = float(probe.x.max())
+            rule += f" with numbers up to {largest:.6g}; --codes names columns of codes"
         return Behaviour(0, False, [Fault("model", rule, error_line(error))])
     outputs = trial.evaluated
     fault = _shape_fault(outputs, probe, classes, objective)

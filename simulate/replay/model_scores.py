@@ -79,11 +79,15 @@ class ModelScores:
         """Compare the scores of the final model."""
         record = self._record
         recorded = {"score": record.accuracy}
+        # Version 0.2 scored test records of unknown groups as a group without a name.
+        recorded_by_group = {
+            name: score for name, score in record.accuracy_by_group.items() if name
+        }
         replayed = {"score": scores.score}
         for name, claimed, computed in (
             ("accuracy", recorded, replayed),
             ("accuracy_by_class", record.accuracy_by_class, scores.by_class),
-            ("accuracy_by_group", record.accuracy_by_group, scores.by_group),
+            ("accuracy_by_group", recorded_by_group, scores.by_group),
         ):
             self._comparisons.scores(0, name, claimed, computed, SCORE)
 

@@ -105,10 +105,8 @@ def _by_metric(
     if parts.data.test_groups is None:
         return scores
     named = parts.data.test_groups[rows]
-    for name in np.unique(named):
+    for name in np.unique(named[named != ""]):
         chosen = torch.from_numpy(named == name)
-        scores.by_group[str(name)] = (
-            float(metric(logits[chosen], targets[chosen])),
-            0.0,
-        )
+        of_group = float(metric(logits[chosen], targets[chosen]))
+        scores.by_group[str(name)] = (of_group, 0.0)
     return scores

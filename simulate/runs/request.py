@@ -25,6 +25,7 @@ from simulate.data.partition.clients import ClientPartition, seated
 from simulate.data.partition.schemes import Scheme, partition, require_disjoint, scheme
 from simulate.data.registry import load
 from simulate.data.subsets import validation_split
+from simulate.engine.evaluation import measure
 from simulate.engine.experiment import Experiment
 from simulate.models.network import Model
 from simulate.models.own import OwnModel
@@ -34,6 +35,7 @@ from simulate.parallel import SINGLE_PROCESS, Ranks, all_gather, device_of, on_a
 from simulate.tasks import MULTI_CLASS, Metric, is_accuracy, metric_of, objective_of
 from simulate.tracking import require_trackers
 
+TRIED_RECORDS = 1000  # test records on which a user's metric is tried
 VALIDATION_SEED = 0  # seed of the validation split, the same for all methods and seeds
 SEEDED = "seeded"
 SECURE_DISCRETE = "secure-discrete"
@@ -157,6 +159,8 @@ def prepare(request: Request, ranks: Ranks = SINGLE_PROCESS) -> Experiment:
         vectorised=by_record or device.type != "cpu",
         by_record=by_record,
     )
+    if metric is not None and callable(request.metric):
+        _try_metric(metric, network, data)
     return Experiment(
         built,
         network,
@@ -170,6 +174,13 @@ def prepare(request: Request, ranks: Ranks = SINGLE_PROCESS) -> Experiment:
         key=key,
         discrete=request.source_of_noise == SECURE_DISCRETE,
     )
+
+
+def _try_metric(metric: Metric, network: Model, data: Dataset) -> None:
+    """Compute a user's metric once, so that it fails before the first round."""
+    theta = network.initial(torch.Generator().manual_seed(0))
+    rows = torch.arange(min(TRIED_RECORDS, len(data.test_y)))
+    measure(network, theta, data, rows=rows, metric=metric)
 
 
 def _check_unit(request: Request, entry: AlgorithmEntry) -> None:

@@ -344,7 +344,7 @@ def test_test_records_of_other_clients_are_named(workplace, monkeypatch, tmp_pat
     monkeypatch.chdir(workplace)
     words = "--algorithm planned --data mine.npz --test strangers.npz"
     done = simulate(f"{words} --model own_code:Net -o {tmp_path / 'run'}", privplan)
-    warning = "300 of 400 test records are of clients that have no training rec"
+    warning = "300 of 400 test records are of clients whose group is not named"
     assert warning in done.stderr
 
 
