@@ -24,7 +24,8 @@ _PROTECTED = {
     "11": "all data of one person. Who has several clients: contributions in a group, else 1",
     "21": "a whole client: whether it took part at all. Few clients need much noise",
     "22": "a person with all records. Count people as clients, and name their column with "
-    "--client when you train",
+    "--client when you train. Hospitals cannot be Flower's nodes then: "
+    "docs/reference/hospitals.md",
     "23": "one record. Several records of a person: contributions in a group, else 1",
 }
 _UNNAMED = "client"

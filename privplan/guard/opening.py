@@ -23,7 +23,8 @@ def check_settings(plan: Plan, evidence: str, keep: int | None) -> None:
     if plan.unit != "client":
         rule = (
             "must be client; noise that clients add for their records is drawn by the "
-            "clients"
+            "clients (docs/reference/hospitals.md says what is possible where a client "
+            "holds many people)"
         )
         raise InputError.one("plan.spec.unit", rule, plan.unit)
     if plan.clipping is not None:

@@ -154,6 +154,7 @@ PAGES = {
     "docs/inverse.md": Page(slow=True),
     "docs/lint.md": Page(words={"server.py": "--help", "train.py": "--help"}),
     "docs/models.md": Page(names=_models),
+    "docs/reference/hospitals.md": Page(),
     "docs/reference/own-method.md": Page(edits=SHORT, slow=True),
     "docs/planning.md": Page(slow=True),
     "docs/replay.md": Page(before=DIGITS, edits=SHORT),

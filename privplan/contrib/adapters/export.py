@@ -78,6 +78,12 @@ def wheel() -> bytes:
     }
     for name in ("METADATA", "entry_points.txt"):
         packed[f"{info}/{name}"] = (installed.read_text(name) or "").encode()
+    # An editable installation has the licence beside the packages.
+    beside = root / "LICENSE"
+    licence = installed.read_text("licenses/LICENSE")
+    if licence is None and beside.is_file():
+        licence = beside.read_text(encoding="utf-8")
+    packed[f"{info}/licenses/LICENSE"] = (licence or "").encode()
     kind = "Wheel-Version: 1.0\nGenerator: privplan\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     packed[f"{info}/WHEEL"] = kind.encode()
     record = ""

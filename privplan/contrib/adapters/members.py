@@ -43,7 +43,10 @@ def members_of(
     found = {}
     for name, given in members.items():
         if len(given) != sizes[name]:
-            rule = f"must have the {sizes[name]} clients of the plan"
+            rule = (
+                f"must have the {sizes[name]} clients of the plan, each a node "
+                "(docs/reference/hospitals.md: nodes that hold many people)"
+            )
             raise InputError.one(f"members.{name}", rule, len(given))
         found.update({client: (name, at) for at, client in enumerate(given)})
     if len(found) != sum(sizes.values()):
