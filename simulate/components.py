@@ -21,9 +21,8 @@ from privplan.plan import GroupPlan, Plan
 from privplan.record import ReleaseRecord
 from simulate.models.network import Model
 from simulate.norms import Measured
+from simulate.own_state import State, isolate
 
-State = Mapping[str, Tensor]
-"""Tensors by name, which the server keeps from round to round."""
 Step = tuple[Tensor, State]
 """A step or the vector after it, and the state after it."""
 Transformed = tuple[Tensor, Tensor | None]
@@ -259,6 +258,9 @@ class Aggregator:
     # first global vector [d] to the aggregator's part of the state, by distinct keys
     start: Callable[[Tensor], State] = lambda theta: {}
 
+    def __post_init__(self) -> None:
+        isolate(self, "aggregator", ("combine",))
+
 
 @dataclass(frozen=True)
 class Server:
@@ -271,6 +273,9 @@ class Server:
     step: Callable[[Tensor, Tensor, State], Step]
     # (global vector [d], state) to the vector that is evaluated and released [d]
     released: Callable[[Tensor, State], Tensor] = lambda theta, state: theta
+
+    def __post_init__(self) -> None:
+        isolate(self, "server", ("step", "released"))
 
 
 @dataclass(frozen=True)

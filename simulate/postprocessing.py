@@ -144,7 +144,9 @@ def step(
         coordinates: the released coordinates of the global vector [k]; None for all.
     """
     sent = received(algorithm, releases)
-    move, server = algorithm.aggregator.combine(sent, before.theta, before.server)
+    move, after = algorithm.aggregator.combine(sent, before.theta, before.server)
+    # A rule without state may return none; the server's stays.
+    server = {**before.server, **after}
     if coordinates is not None:
         move = torch.zeros_like(before.theta).index_copy(0, coordinates, move)
     theta, server = algorithm.server.step(before.theta, move, server)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 from torch import Tensor, nn
@@ -25,7 +26,7 @@ from privplan.report.views import View
 from privplan.values import Shown
 from privplan.verification.verdict import Verdict
 from privplan.verification.verify import judge, load_run
-from simulate.algorithms.registry import Hyperparameters
+from simulate.algorithms.registry import Build, Hyperparameters, registered_name
 from simulate.cli.replay import OPTIONS, given_again
 from simulate.data.own import Data
 from simulate.engine.experiment import Experiment
@@ -35,11 +36,14 @@ from simulate.models.modular import Modular
 from simulate.models.own import OwnModel
 from simulate.replay.model import final_vector
 from simulate.runs import compare as comparison
+from simulate.runs.recipes import recipe_of_own, with_recipes
 from simulate.runs.request import Request, prepare
 from simulate.runs.rows import ComparisonRow
 from simulate.runs.run import Report, run_prepared
 from simulate.runs.tables import printed_table
 from simulate.tracking import Callback
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, repr=False)
@@ -167,7 +171,7 @@ def train(
     data_dir: Path | str | None = None,
     model: Callable[..., nn.Module] | nn.Module | None = None,
     model_args: Mapping[str, Any] | None = None,
-    algorithm: str = "planned",
+    algorithm: str | Build = "planned",
     seed: int = 0,
     folder: Path | str = "run",
     partition: str = "iid",
@@ -197,7 +201,7 @@ def train(
         model: a class or function that returns the module, or a module to start from;
             the registered model that the plan names when None.
         model_args: keyword arguments of the class or function.
-        algorithm: name of a registered algorithm.
+        algorithm: name of a registered algorithm, or the function that was registered.
         seed: the run's seed, 0 or more.
         folder: the run folder.
         partition: partition of records that do not name clients, such as
@@ -235,7 +239,7 @@ def train(
         own_model = OwnModel(model, model_args or {}, name, fix)
     request = Request(
         plan=solved,
-        algorithm=algorithm,
+        algorithm=registered_name(algorithm),
         dataset=source,
         folder=Path(folder),
         seed=seed,
@@ -251,6 +255,8 @@ def train(
         track=tuple(track),
         noise=noise,
     )
+    for line in recipe_of_own(request):
+        _log.warning(line)
     experiment = prepare(request)
     outcome = run_prepared(request, experiment, report, callbacks)
     return TrainedRun(
@@ -271,6 +277,21 @@ def _source(data: Data | None, dataset: str | None) -> str:
     raise InputError.one("train", rule, kind)
 
 
+class RunOptions(TypedDict, total=False):
+    """What runs of a comparison share, as ``train`` takes it."""
+
+    partition: str
+    device: str
+    canaries: int
+    download: bool
+    noise: str
+    track: tuple[str, ...]
+    own_data: Data
+    own_model: OwnModel
+    loss: Any
+    metric: Any
+
+
 class Comparison(Shown, tuple[ComparisonRow, ...]):
     """Rows of a comparison, one per algorithm."""
 
@@ -286,17 +307,19 @@ class Comparison(Shown, tuple[ComparisonRow, ...]):
 @checked_call
 def compare(
     plan: Plan | Path | str,
-    algorithms: Sequence[str],
+    algorithms: Sequence[str | Build] | Build,
     *,
     dataset: str = "digits",
     data_dir: Path | str | None = None,
     seeds: int | Sequence[int] = 3,
     folder: Path | str = "results",
     jobs: int = 1,
-    **options: Any,
+    **options: Unpack[RunOptions],
 ) -> Comparison:
     """Train several algorithms under one plan with several seeds.
 
+    ``algorithms`` are names, or functions that were registered. One of your own trains
+    as written, without the plan's recipe.
     Finished runs are reused. ``seeds`` are counted from 0, or named. One row per
     algorithm has ``mean`` and ``deviation`` of the score and ``spent(group)``;
     ``to_frame()`` has a line per seed and group. ``options`` are those of ``train``:
@@ -311,9 +334,19 @@ def compare(
     base = checked_call(Request)(
         solved, "", dataset, Path(folder), data_dir=where, **options
     )
-    words = algorithms if isinstance(algorithms, str) else ",".join(algorithms)
+    listed = (
+        [algorithms]
+        if isinstance(algorithms, str) or callable(algorithms)
+        else algorithms
+    )
+    words = ",".join(map(registered_name, listed))
     names, _ = comparison.select(words, base)
+    requests, lines = with_recipes(base, names, None)
+    for line in lines:
+        _log.warning(line)
     chosen = range(seeds) if isinstance(seeds, int) else seeds
     return Comparison(
-        comparison.compare(base, names, chosen, jobs, lambda done, total: None)
+        comparison.compare(
+            base, names, chosen, jobs, lambda done, total: None, requests
+        )
     )

@@ -33,6 +33,7 @@ from privplan.planning.baselines import published, strictest, unprotected
 from privplan.registry import Registry, points
 from privplan.spec.spec import Spec
 from simulate.algorithm import Algorithm
+from simulate.own_state import is_own
 from simulate.recipe import (
     NO_RECIPE,
     UNKNOWN,
@@ -130,6 +131,11 @@ class AlgorithmEntry:
         values = self.complete(hyperparameters or Hyperparameters())
         built = replace(self.function(plan, values), name=self.name)
         return replace(built, server=server_of(plan.spec, built.server, self.name))
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the algorithm is defined outside this project."""
+        return is_own(self.function)
 
     def unit_under(self, plan: Plan) -> Unit:
         """Unit of privacy of the releases under a plan."""
@@ -292,6 +298,22 @@ def register(
         return function
 
     return add
+
+
+def registered_name(algorithm: str | Build) -> str:
+    """The name of an algorithm that a name or a registered function gives.
+
+    Raises:
+        InputError: for a function that is not registered.
+    """
+    if isinstance(algorithm, str):
+        return algorithm
+    for function, entry in _BY_FUNCTION.items():
+        if function is algorithm:
+            return entry.name
+    rule = "must be a name, or a function decorated with @register(...)"
+    name = getattr(algorithm, "__name__", type(algorithm).__name__)
+    raise InputError.one("algorithm", rule, name)
 
 
 def from_spec(make: Callable[[Spec], Plan]) -> ExecutedPlan:

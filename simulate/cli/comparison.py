@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -40,8 +39,6 @@ def chosen_methods(
     refuse_unused_aggregation(base.plan, names)
     for line in omitted:
         render.warn(line)
-    if recipe is None:
-        return {name: replace(base, algorithm=name) for name in names}
     requests, omitted = with_recipes(base, names, recipe)
     for line in omitted:
         render.warn(line)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from privplan.cli import WITNESSING, in_section, render
+from privplan.cli import ON, WITNESSING, in_section, render
 from privplan.cli.render import refuse_options
 from simulate.cli.options import (
     JOBS,
@@ -155,10 +155,13 @@ def simulate_command(
     torchrun --nproc-per-node K -m simulate PLAN ... spreads one run over K processes.
     """
     from simulate.parallel import process_group
+    from simulate.runs.recipes import recipe_of_own
     from simulate.runs.run import execute_nonzero_rank
 
     request = request_of(plan, algorithm, output, options, own_of(context, options))
     refuse_unused_aggregation(request.plan, [algorithm])
+    for line in recipe_of_own(request):
+        render.warn(line)
     request = replace(request, witnessing=context.meta.get(WITNESSING))
     with process_group(cuda=request.device != "cpu") as ranks:
         if ranks.is_main:
@@ -225,6 +228,7 @@ def _execute_main_rank(request: Request, ranks: Ranks, form: str) -> None:
 @click.option("--seeds", type=click.IntRange(min=1), default=3, show_default=True)
 @click.option("--first-seed", type=SEED, default=0, show_default=True)
 @JOBS
+@ON
 @report_options
 @NOISE
 @click.option(
@@ -236,7 +240,7 @@ def _execute_main_rank(request: Request, ranks: Ranks, form: str) -> None:
     "--recipe",
     type=click.Choice(["published", "ours", "both"]),
     help="How all methods train: as published, with the plan's recipe, or both, in rows "
-    "of their own.  [methods of privplan with it, others as published]",
+    "of their own.  [methods of privplan with it, others as published, own ones as written]",
 )
 @click.option(
     "--tune",

@@ -20,26 +20,29 @@ WITHOUT_RECIPE = " without recipe"
 
 
 def with_recipes(
-    base: Request, algorithms: Sequence[str], which: str
+    base: Request, algorithms: Sequence[str], which: str | None
 ) -> tuple[dict[str, Request], list[str]]:
     """The requests of a comparison by the names of their rows.
 
-    By themselves methods of this project train with the recipe and others without.
+    By themselves methods of this project train with the recipe. Others train without,
+    and so does a method that is registered outside this project.
 
     Args:
         base: the request of the comparison.
         algorithms: names of the methods.
-        which: ``published``, without the recipe; ``ours``, with it; or ``both``.
+        which: ``published``, without the recipe; ``ours``, with it; ``both``; or None
+            for each method's own way.
 
     Returns:
-        The requests, and a line for each method that cannot have the recipe, which
-        ``ours`` and ``both`` leave out.
+        The requests, and lines: on each method that cannot have the recipe, which
+        ``ours`` and ``both`` leave out, or on each own one that trains without it.
 
     Raises:
         InputError: where the plan has no recipe.
     """
-    recipe = base.plan.spec.recipe
-    if recipe is None or not recipe.decides:
+    if which is None:
+        return _by_themselves(base, algorithms)
+    if not _decided(base.plan.spec):
         rule = "must be left out: the plan has no recipe"
         raise InputError.one("recipe", rule, which)
     bare = Spec.parse(without_recipe(base.plan.spec.model_dump(mode="json")))
@@ -65,6 +68,45 @@ def with_recipes(
             except InputError as error:
                 left_out.append(f"{name} cannot have the recipe: {error}")
     return requests, left_out
+
+
+def _by_themselves(
+    base: Request, algorithms: Sequence[str]
+) -> tuple[dict[str, Request], list[str]]:
+    """The requests of methods as each trains by itself, and lines on own ones."""
+    requests = {name: replace(base, algorithm=name) for name in algorithms}
+    lines = []
+    for name, request in requests.items():
+        for line in recipe_of_own(request):
+            spec = without_recipe(base.plan.spec.model_dump(mode="json"))
+            plan = solve(Spec.parse(spec), second_opinion=False)
+            requests[name] = replace(request, plan=plan)
+            lines.append(line.replace(_WITH, _WITHOUT) + "; --recipe ours gives it")
+    return requests, lines
+
+
+_WITH = "trains with the plan's recipe"
+_WITHOUT = "trains as written, without the plan's recipe"
+
+
+def recipe_of_own(request: Request) -> list[str]:
+    """One line that says which recipe a method of the user's gets; none for others."""
+    entry = ALGORITHMS.get(request.algorithm)
+    spec = request.plan.spec
+    decided = _decided(spec)
+    if not (entry.is_own and entry.executes(request.plan) and decided):
+        return []
+    values = [f"clipping norm {spec.clipping_norm:.4g}"]
+    if "server" in decided and spec.server is not None:
+        values.append(f"server step {spec.server.learning_rate or 1.0:.4g}")
+    if "averaging" in decided and spec.averaging is not None:
+        values.append(f"averaging {spec.averaging.method}")
+    return [f"{entry.name} {_WITH}: {', '.join(values)}"]
+
+
+def _decided(spec: Spec) -> Sequence[str]:
+    """Names of the fields that a spec's recipe decides."""
+    return () if spec.recipe is None else tuple(spec.recipe.decides)
 
 
 def protects_records(base: Request) -> bool:
