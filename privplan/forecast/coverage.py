@@ -106,19 +106,24 @@ def client_shares(spec: Spec) -> tuple[float, ...]:
     return tuple(group.clients / spec.population for group in spec.groups)
 
 
-def read_coverage(path: Path | str | None, spec: Spec, classes: int) -> Coverage:
+def read_coverage(
+    path: Path | str | None, spec: Spec, classes: int, skew: float = 0.0
+) -> Coverage:
     """Which classes each group of a spec holds.
 
-    From JSON such as {"strict": [0.5, 0.5, 0]}, or all alike without a file.
+    Args:
+        path: of JSON such as {"strict": [0.5, 0.5, 0]}; all alike without a file.
+        spec: whose groups these are.
+        classes: number of classes.
+        skew: of the clients' labels where the file does not say it: the proxy's.
     """
     if path is None:
-        return even_coverage(spec, classes)
+        return even_coverage(spec, classes).model_copy(update={"skew": skew})
     names = [group.name for group in spec.groups]
     rows = read_json(path, "coverage")
-    skew = 0.0
     frequency = None
     if isinstance(rows, dict):
-        skew = rows.pop("skew", 0.0)
+        skew = rows.pop("skew", skew)
         frequency = rows.pop("frequency", None)
     if not _is_number(skew) or not 0 <= skew <= 1:
         raise InputError.one("coverage.skew", "must be a number in [0, 1]", skew)

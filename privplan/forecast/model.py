@@ -274,6 +274,7 @@ class Forecaster:
             distance=distance,
             anchored=self._anchor is not None,
             proxy=self.table.digest,
+            skew=coverage.skew,
         )
 
 
@@ -349,9 +350,8 @@ def forecaster_with(
         raise InputError.one("known_accuracy", rule, anchor)
     table = ProxyTable.load(path)
     plan = Plan.load(Path(where))
-    point = Point(
-        plan_features(plan), read_coverage(coverage, plan.spec, table.classes)
-    )
+    held = read_coverage(coverage, plan.spec, table.classes, table.skew)
+    point = Point(plan_features(plan), held)
     return Forecaster(table, Anchor(point, percent / 100))
 
 

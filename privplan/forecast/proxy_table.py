@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -91,6 +92,11 @@ class ProxyTable(Checked):
         groups = sorted({len(run.plan.weights) for run in self.runs})
         if len(groups) > 1:
             yield Fault("runs", "must be of as many groups each", groups)
+
+    @property
+    def skew(self) -> float:
+        """Median skew of the clients' labels in the runs."""
+        return statistics.median(run.coverage.skew for run in self.runs)
 
     @property
     def digest(self) -> str:

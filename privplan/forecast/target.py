@@ -21,6 +21,8 @@ def forecast_lines(plan: Plan) -> list[str]:
         return ["forecast: none, there are no proxy runs (privplan proxy forecast)"]
     basis = f"{forecast.runs} runs on {forecast.dataset}"
     basis += ", anchored" if forecast.anchored else f"; on other data {GUESS}"
+    if forecast.skew is not None:
+        basis += f"; assumes skew {forecast.skew:.2g} of clients' labels (--coverage)"
     groups = [f"{group.group} {_shown(group)}" for group in forecast.groups]
     lines = [
         f"forecast: accuracy {_shown(forecast)} ({forecast.level:.0%} interval, {basis}); "

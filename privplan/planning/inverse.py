@@ -37,6 +37,7 @@ UNKNOWNS = {
     "cohort": "fewer clients",
     "epsilon": "stricter budgets",
     "rounds": "more rounds",
+    "clients": "fewer clients",
 }
 """What targets can be asked in, and what lies beyond the cheap end of the search."""
 _OF_GROUP = {
@@ -85,6 +86,8 @@ class Unknown:
         """The unknown with its value at an argument."""
         if self.name == "epsilon":
             return f"epsilon x {math.exp(self.sign * argument):.4g}"
+        if self.name == "clients":
+            return f"clients {self.at(argument).population}"
         group, _, field = self.name.rpartition(".")
         spec = self.at(argument)
         value = getattr(
@@ -107,7 +110,7 @@ def unknown_of(
             "planning.free", f"must not name them with {question}", free
         )
     law, fixed = spec.sampling.law, spec.planning.ratios == "given" or spec.everyone
-    if name == "epsilon" or name not in UNKNOWNS:
+    if name in ("epsilon", "clients") or name not in UNKNOWNS:
         return _of_groups(spec, name)
     if name == "rounds" or spec.everyone:
         spec.require("solve_for rounds", "solve_for", name)
@@ -160,28 +163,32 @@ def _rounds(spec: Spec, fixed: bool, most_rounds: bool) -> Unknown:
 
 
 def _of_groups(spec: Spec, name: str) -> Unknown:
-    """Factors on all epsilons, or one group's epsilon, delta or number of clients."""
+    """Factors on all epsilons or clients, or a group's epsilon, delta or clients."""
     group, _, field = name.rpartition(".")
     changed = [one for one in spec.groups if group in ("", one.name)]
     if field != "clients" and any(one.risk is not None for one in changed):
         raise InputError.one(
             "solve_for", "must be cohort or rounds where budgets are risks", name
         )
-    if spec.groups_from is not None and group:
+    if spec.groups_from is not None and (group or field == "clients"):
         rule = "must be cohort, epsilon or rounds with groups_from"
         raise InputError.one("solve_for", rule, name)
     check_limits(spec)
-    own = {"clients": changed[0].clients, "delta": spec.delta_of(changed[0])}.get(
-        field, 1.0
-    )
-    if group and field == "epsilon":
-        own = changed[0].epsilon
+    own = 1.0
+    if group:
+        own = {
+            "clients": changed[0].clients,
+            "delta": spec.delta_of(changed[0]),
+            "epsilon": changed[0].epsilon,
+        }[field]
 
     def with_value(value: float) -> Spec:
         found = []
         for one in spec.groups:
             data = one.model_dump(mode="json")
-            if not group:
+            if not group and field == "clients":
+                data["clients"] = math.ceil(one.clients * value - 1e-9)
+            elif not group:
                 data["epsilon"] = one.epsilon * value
             elif one.name == group:
                 data[field] = math.ceil(value - 1e-9) if field == "clients" else value
@@ -272,7 +279,8 @@ def solve_for(
     Args:
         spec: the planning problem.
         targets: numbers of ``TARGETS``, and of ``OF_GROUP`` after the name of a group and a dot.
-        unknown: one of ``UNKNOWNS``, or ``GROUP.epsilon``, ``GROUP.delta`` or ``GROUP.clients``;
+        unknown: one of ``UNKNOWNS`` (``clients`` are those of all groups in the spec's
+            proportions), or ``GROUP.epsilon``, ``GROUP.delta`` or ``GROUP.clients``;
             epsilon where an accuracy is asked for, the cohort otherwise, when left out.
         forecast: gives a plan its forecast, where an accuracy is asked for.
         second_opinion: as in ``solve``.

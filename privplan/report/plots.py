@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from privplan.planning.frontier import FrontierPoint
     from privplan.verification.verdict import Verdict
 
+_LINE_LETTERS = 16  # of the name at the end of a line, where it stays distinct
 _ROUNDS_OF_SPENDING = 10  # at which it is computed; each composes all rounds before it
 _ROUNDING = 1e-6  # percent, below which a weight is the share of the clients
 
@@ -63,7 +64,9 @@ def plan_panels(plan: Plan) -> list[style.Panel]:
             group.name, group.epsilon, bounds.epsilon_lower, bounds.epsilon_upper
         )
         rows.append(row)
-        ratios.append(100 * (group.record_sampling_ratio or group.sampling_ratio))
+        # Under random allocation a client is in one round of several.
+        chance = group.expected_cohort / group.clients
+        ratios.append(100 * (group.record_sampling_ratio or chance))
     names = [group.name for group in groups]
     whose = f"{with_article(plan.whom())} in a round"
     if plan.unit == "record":
@@ -296,8 +299,8 @@ def comparison_panels(rows: Sequence[Any]) -> list[style.Panel]:
     """Mean score of each method with every seed, and the means by round."""
     means = {}
     deviations = {}
-    for row in rows:
-        name = style.shortened(row.algorithm, 16)
+    names = _distinct([row.algorithm for row in rows])
+    for name, row in zip(names, rows, strict=True):
         of_seeds = [_curve(record) for record in row.records]
         places = list(of_seeds[0])
         scores_by_round = [list(map(itemgetter(place), of_seeds)) for place in places]
@@ -312,6 +315,15 @@ def comparison_panels(rows: Sequence[Any]) -> list[style.Panel]:
         _ranking_panel(rows),
         curves.panel("curves", "By round, mean over the seeds"),
     ]
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Names for the ends of lines, as short as they can be and stay distinct."""
+    for letters in range(_LINE_LETTERS, max(map(len, names))):
+        short = [style.shortened(name, letters) for name in names]
+        if len({*short}) == len(names):
+            return short
+    return [style.shortened(name, max(map(len, names))) for name in names]
 
 
 def _ranking_panel(rows: Sequence[Any]) -> style.Panel:
@@ -346,7 +358,8 @@ def _ranked(row: Any, scores: _Scores) -> Row:
     words = scores.text(row.mean)
     if len(row.records) > 1:
         words += f" ± {scores.text(row.deviation)}"
-    end = scores.scale * (row.mean + row.deviation)
+    # Behind the bar and behind the tick of every seed.
+    end = scores.scale * max(row.mean + row.deviation, *row.accuracies)
     return Row(row.algorithm, end, f"{words}  {row.note}".rstrip())
 
 

@@ -64,7 +64,8 @@ def answer(
     if len(deltas) > 1:
         cells["delta"] = lambda group: f"{group.delta:.3g}"
     if plan.unit == "client":
-        cells["ratio"] = lambda group: f"{group.sampling_ratio:.2%}"
+        # Under random allocation a client is in one round of several.
+        cells["ratio"] = lambda group: f"{group.expected_cohort / group.clients:.2%}"
         caps = {group: _cap(plan, group) for group in plan.groups}
         if any(caps.values()):
             cells["cap"] = lambda group: f"{caps[group]:,}" if caps[group] else "-"

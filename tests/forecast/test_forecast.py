@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from privplan.forecast import features
-from privplan.forecast.coverage import Coverage, even_coverage
+from privplan.forecast.coverage import Coverage, even_coverage, read_coverage
 from privplan.forecast.curve import Point
 from privplan.forecast.model import Anchor, Forecaster, with_forecast
 from privplan.forecast.proxy_table import ProxyTable
@@ -188,8 +188,27 @@ def test_a_plan_keeps_its_forecast_and_without_one_its_digest(folder):
     assert plan.forecast.lower < plan.forecast.accuracy < plan.forecast.upper
     assert "forecast: accuracy" in said
     assert "forecast: accuracy" in answer("explain", out)
+    assert "assumes skew 0 of clients' labels" in said
     line = reached_line(plan, plan.forecast.upper + 0.01, "made")
     assert "OUTSIDE the interval" in line
+
+
+def test_a_forecast_takes_the_skew_of_the_proxy(folder):
+    plain = table(16)
+    skewed = [
+        run.model_copy(
+            update={"coverage": run.coverage.model_copy(update={"skew": 0.25})}
+        )
+        for run in plain.runs
+    ]
+    spec = Spec.parse(load_yaml(TEXT, "spec"))
+    proxy = plain.model_copy(update={"runs": tuple(skewed)})
+    assert proxy.skew == 0.25
+    assert read_coverage(None, spec, 4).skew == 0
+    assert read_coverage(None, spec, 4, proxy.skew).skew == 0.25
+    stated = folder / "coverage.json"
+    stated.write_text('{"strict": [1, 1, 1, 1], "loose": [1, 1, 1, 1], "skew": 0.1}')
+    assert read_coverage(stated, spec, 4, proxy.skew).skew == 0.1
 
 
 @pytest.mark.parametrize(

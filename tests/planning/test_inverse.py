@@ -149,6 +149,19 @@ def test_a_groups_own_budget_or_number_is_the_least_that_meets_every_target(
         )
 
 
+def test_the_fewest_clients_meet_the_noise_and_fewer_do_not():
+    plan = solve_for(_spec(*TWO), {"noise": 0.08}, "clients", second_opinion=False)
+    population = plan.spec.population
+    assert f"asks for clients {population} (" in plan.warnings[0]
+    assert norm(plan) <= 0.08
+    before = sum(group["clients"] for group in TWO)
+    fewer = [
+        {**group, "clients": math.floor(0.99 * group["clients"] * population / before)}
+        for group in TWO
+    ]
+    assert norm(solve(_spec(*fewer), second_opinion=False)) > 0.08
+
+
 @pytest.mark.parametrize(
     ("cost", "expected"),
     [

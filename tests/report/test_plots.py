@@ -11,7 +11,7 @@ from matplotlib.text import Text
 import privplan
 from privplan.planning.solver import solve
 from privplan.report.panels import EpsilonRow, epsilon_panel
-from privplan.report.plots import plan_panels, spending_panel
+from privplan.report.plots import _distinct, plan_panels, spending_panel
 from privplan.report.style import (
     DARK,
     LIGHT,
@@ -23,6 +23,14 @@ from privplan.report.style import (
 )
 from privplan.report.views import view_of
 from privplan.spec.presets import preset
+
+
+def test_names_of_methods_stay_distinct_where_they_are_shortened():
+    names = ["GDPFed+ with recipe", "GDPFed+ without recipe", "planned"]
+    short = _distinct(names)
+    assert len({*short}) == 3
+    assert short[2] == "planned"
+    assert _distinct(names[:1] + names[2:]) == ["GDPFed+ wi…ecipe", "planned"]
 
 
 @pytest.fixture(scope="module")
