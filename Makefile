@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PRIVPLAN := $(BIN)/privplan
 INSTALLED := $(VENV)/.installed
 SIMULATOR := $(VENV)/.simulator
-EXTRAS := simulate,explain,hub,tables,lora,metrics,notebooks,app,docs,proof,dev
+EXTRAS := simulate,explain,hub,tables,lora,metrics,dask,slurm,notebooks,app,docs,proof,dev
 BENCHMARKS ?= commands simulation own_models guard security long_ledger population accounting calibration planning
 export OMP_NUM_THREADS ?= 1
 

@@ -51,7 +51,7 @@ LONG = 300
 # From the lowest to the highest, by the first name below privplan.
 LAYERS = [
     "errors guidance values presenter names registry files file_kinds yaml_text"
-    " secret_files limits processes sweeps threads visible proof",
+    " secret_files limits processes clusters sweeps threads visible proof",
     "laws accounting",
     "spec plan record line_rules configuration ledger witness evidence releases"
     " streams secure_stream discrete_gaussian public_data",

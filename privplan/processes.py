@@ -17,7 +17,7 @@ from importlib import import_module
 from types import FrameType
 from typing import Any, TypeVar
 
-from privplan.errors import PrivplanError
+from privplan.errors import InputError, PrivplanError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -274,8 +274,28 @@ Spread = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[Any]]
 """Calls a function that other processes can import with each task; results as they come."""
 
 
+_clusters: list[Spread] = []  # of the commands that run, the last of which is used
+
+
+@contextmanager
+def spread_by(cluster: Spread) -> Iterator[None]:
+    """Sweeps in this block are computed elsewhere."""
+    _clusters.append(cluster)
+    try:
+        yield
+    finally:
+        _clusters.remove(cluster)
+
+
 def in_jobs(jobs: int, count: Steps = report) -> Spread:
-    """Calls in order in this process with one job, else over that many processes."""
+    """Calls in order in this process with one job, else over that many processes.
+
+    Where a command has named a cluster the calls are made there, and steps not counted.
+    """
+    if _clusters:
+        if jobs > 1:
+            raise InputError.one("jobs", "must be left out with --on", jobs)
+        return _clusters[-1]
 
     def spread(work: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[Any]:
         global report

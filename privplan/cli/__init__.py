@@ -92,6 +92,27 @@ _VERBOSITY_OPTIONS = (
 )
 
 
+def _cluster_of_command(
+    context: click.Context, parameter: click.Parameter, address: str | None
+) -> None:
+    """Compute the sweeps of the command on a cluster, until it ends."""
+    if address is not None:
+        from privplan.clusters import spread_on
+
+        context.with_resource(spread_on(address))
+
+
+ON = click.option(
+    "--on",
+    metavar="CLUSTER",
+    expose_value=False,
+    callback=_cluster_of_command,
+    help="Where the runs are computed: dask://HOST:PORT, or slurm:timeout_min=60,...  "
+    "[this machine]",
+)
+"""The option of sweeps that computes their runs on a cluster."""
+
+
 C = TypeVar("C", bound=click.Command)
 
 

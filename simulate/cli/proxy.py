@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from privplan.cli import SuggestingGroup, in_section, render
+from privplan.cli import ON, SuggestingGroup, in_section, render
 from privplan.errors import InputError
 from simulate.cli.options import (
     DATA_DIR,
@@ -161,6 +161,7 @@ _TRAINED = together(
     help="Recipes to try; the better third so far goes on to the next rung.",
 )
 @JOBS
+@ON
 @SEED_OPTION
 @click.option(
     "-o",
@@ -251,6 +252,7 @@ def _show_recipes(setting: Setting, result: SearchResult) -> None:
     help="Share of the plans' cohorts that takes part, to save time; the noise stays.",
 )
 @JOBS
+@ON
 @SEED_OPTION
 @click.option(
     "-o",

@@ -27,6 +27,8 @@ def test_every_dependency_is_pinned():
     wanted = list(project["dependencies"])
     for extra in (
         "simulate",
+        "dask",
+        "slurm",
         "hub",
         "notebooks",
         "app",

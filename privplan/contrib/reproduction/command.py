@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from privplan.cli import in_section, render
+from privplan.cli import ON, in_section, render
 from privplan.visible import csv_cell, in_latex
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ _OF_RUNS = ("rows", "seeds", "jobs", "data_dir", "download", "device")
     show_default=True,
     help="Runs at a time.",
 )
+@ON
 @click.option(
     "--data-dir",
     type=click.Path(path_type=Path),

@@ -1,0 +1,1 @@
+"""Schedulers of clusters, on which sweeps are computed (``--on``)."""

@@ -1,0 +1,33 @@
+"""Workers of a Dask scheduler: ``--on dask://HOST:PORT``."""
+
+from __future__ import annotations
+
+from privplan.clusters import Cluster
+from privplan.errors import InputError
+
+CONNECT_SECONDS = 10  # until a scheduler that does not answer is given up
+
+
+def cluster(address: str) -> Cluster:
+    """The workers of the scheduler at an address.
+
+    A worker that dies is replaced by Dask, on another worker, up to the scheduler's
+    ``allowed-failures``; the run goes on from its checkpoint.
+
+    Raises:
+        InputError: where the library is missing, or no scheduler answers.
+    """
+    try:
+        from distributed import Client, KilledWorker
+        from distributed.client import FutureCancelledError
+    except ImportError:
+        rule = "needs the library distributed: pip install 'privplan[dask]'"
+        raise InputError.one("on", rule, f"dask://{address}") from None
+    try:
+        client = Client(f"tcp://{address}", timeout=CONNECT_SECONDS)
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        rule = f"must be the address of a Dask scheduler, dask://HOST:PORT ({reason})"
+        raise InputError.one("on", rule, f"dask://{address}") from None
+    executor = client.get_executor(pure=False)
+    return Cluster(executor, (KilledWorker, FutureCancelledError), client.close)
