@@ -10,12 +10,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast, overload
 
 from privplan.errors import InputError
 from privplan.guidance import checked_call
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from privplan.accounting.certificate import Certificate
+    from privplan.accounting.many import Bounds
     from privplan.accounting.release import History
     from privplan.accounting.tradeoff import TradeOff
     from privplan.evidence.replay import ReplayReport
@@ -23,6 +27,34 @@ if TYPE_CHECKING:
     from privplan.spec.spec import Spec
     from privplan.verification.run import Run
     from privplan.verification.verdict import Verdict
+
+
+class Releases(TypedDict, total=False):
+    """Equal releases by numbers, and what their cost is counted at."""
+
+    noise_multiplier: float  # standard deviation of the noise over the clipping norm
+    sampling_ratio: float  # chance of a client to be in a round
+    rounds: int
+    delta: float  # clients^-1.1 when left out
+    clients: int
+    contributions: int  # most clients that one person has
+    sampling: str  # poisson, or a law of docs/laws.md
+    relation: str  # add_remove, replace_one or zero_out
+
+
+class ManyReleases(TypedDict, total=False):
+    """The same, some of them arrays whose shapes fit."""
+
+    noise_multiplier: npt.ArrayLike
+    sampling_ratio: npt.ArrayLike
+    rounds: npt.ArrayLike
+    delta: npt.ArrayLike
+    clients: npt.ArrayLike
+    contributions: npt.ArrayLike
+    sampling: str | Sequence[str]
+    relation: str | Sequence[str]
+    tolerance: float  # gap of the bounds over the upper one, to aim at
+    workers: int  # processes
 
 
 @checked_call
@@ -39,6 +71,15 @@ def preset(name: str = "digits") -> Spec:
     return Spec.parse(load_yaml(text(name), "spec"))
 
 
+@overload
+def account(
+    history: History | None = None,
+    *,
+    accountants: Sequence[str] = (),
+    **releases: Unpack[Releases],
+) -> Certificate: ...
+@overload
+def account(**releases: Unpack[ManyReleases]) -> Bounds: ...
 @checked_call
 def account(
     history: History | None = None, *, accountants: Sequence[str] = (), **releases: Any
@@ -85,7 +126,7 @@ def calibrate(
     *,
     solve_for: str = "noise_multiplier",
     accountant: str = "pld",
-    **releases: Any,
+    **releases: Unpack[Releases],
 ) -> float:
     """The value of one parameter with which a mechanism just keeps a budget.
 
@@ -108,7 +149,7 @@ def calibrate(
 
 
 @checked_call
-def tradeoff(history: History | None = None, **releases: Any) -> TradeOff:
+def tradeoff(history: History | None = None, **releases: Unpack[Releases]) -> TradeOff:
     """What the best attacker can achieve at most, by the accountant pld.
 
     It is called as ``account`` is. ``advantage`` is the largest true-positive minus
@@ -205,7 +246,9 @@ def forecast(
 
     solved = Plan.load(plan)
     model = forecaster_with(str(proxy), known_accuracy, coverage)
-    classes = read_coverage(coverage, solved.spec, model.table.classes)
+    classes = read_coverage(
+        coverage, solved.spec, model.table.classes, model.table.skew
+    )
     return cast("Forecast", with_forecast(solved, model, classes).forecast)
 
 

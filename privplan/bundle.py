@@ -19,10 +19,9 @@ import struct
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
-from pydantic import AfterValidator
 
 from privplan.accounting.certificate import CertificateRow
 from privplan.accounting.release import Relation, SamplingLaw, Unit
@@ -111,7 +110,7 @@ class PublishedVerdict(Value):
     tuned: bool = False
     approved: bool = False
     privplan: Label  # version that made the bundle
-    groups: Annotated[tuple[GroupPromise, ...], AfterValidator(Named)]
+    groups: Named[GroupPromise]
 
     @property
     def line(self) -> str:

@@ -88,11 +88,13 @@ class Fault:
     field: str
     rule: str
     found: object
+    place: str = ""  # file and line, where these are known
 
     def __str__(self) -> str:
         limit = MOST_TEXT if isinstance(self.found, str) else MOST_FOUND
         value = _cut(_Short().repr(self.found), limit)
-        return _one_line(f"{self.field}: {self.rule}, found {value}")
+        place = f" ({self.place})" if self.place else ""
+        return _one_line(f"{self.field}: {self.rule}, found {value}{place}")
 
 
 class InputError(PrivplanError):

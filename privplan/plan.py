@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    AfterValidator,
     Field,
     PrivateAttr,
     SerializerFunctionWrapHandler,
@@ -18,7 +17,7 @@ from pydantic import (
 
 from privplan.accounting.accountant import at_most
 from privplan.accounting.calibrate import PLD
-from privplan.accounting.certificate import Certificate, CertificateRow
+from privplan.accounting.certificate import Certificate
 from privplan.accounting.release import (
     History,
     Release,
@@ -304,6 +303,7 @@ class Forecast(Value):
         distance: to the nearest proxy run, over the median distance between those.
         anchored: whether an accuracy that the user knew shifted the forecast.
         proxy: digest of the table of proxy runs.
+        skew: that is assumed of the clients' labels; None in plans of version 0.2.
     """
 
     accuracy: Accuracy
@@ -316,6 +316,7 @@ class Forecast(Value):
     distance: NonNegative
     anchored: bool
     proxy: str
+    skew: NonNegative | None = Field(None, exclude_if=is_none)
 
 
 def _same(stored: Any, computed: Any) -> bool:
@@ -349,13 +350,13 @@ class Plan(Shown, Checked):
     schema_version: Literal[1, 2] = 2
     spec: Spec
     release: Literal["per_group", "joint"] = "per_group"
-    groups: Annotated[tuple[GroupPlan, ...], AfterValidator(Named)]
+    groups: Named[GroupPlan]
     clipping: Clipping | None = Field(None, exclude_if=is_none)
     objective: ObjectiveValue
     bound: dict[str, float]
     mean_noise_std: NonNegative
     status: str
-    certificate: Annotated[tuple[CertificateRow, ...], AfterValidator(Certificate)]
+    certificate: Certificate
     warnings: tuple[str, ...] = Field(())
     forecast: Forecast | None = Field(None, exclude_if=is_none)
     book: tuple[BookBudget, ...] | None = Field(None, exclude_if=is_none)

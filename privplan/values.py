@@ -14,7 +14,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from types import FunctionType
-from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Self,
+    SupportsIndex,
+    TypeVar,
+    get_args,
+    get_origin,
+    overload,
+)
 
 from pydantic import (
     AfterValidator,
@@ -22,6 +32,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
     ModelWrapValidatorHandler,
     ValidationError,
     ValidationInfo,
@@ -33,6 +44,8 @@ if TYPE_CHECKING:
     from pydantic._internal._model_construction import ModelMetaclass
 else:
     ModelMetaclass = type(BaseModel)
+
+from pydantic_core import CoreSchema, core_schema
 
 from privplan.errors import Fault, InputError, did_you_mean
 from privplan.guidance import INSTEAD, REPLACE, Guided, NoSuchNameError
@@ -157,9 +170,26 @@ class Named(Guided, tuple[Item, ...]):
             for part in self
         ]
 
-    def __getitem__(self, key: Any) -> Item:  # type: ignore[override]
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """A field of this type is checked as a tuple of the items."""
+        # A class of named parts says in its base what they are.
+        typed = source if get_args(source) else cls.__orig_bases__[-1]  # type: ignore[attr-defined]
+        [item] = get_args(typed)
+        items = handler.generate_schema(tuple[item, ...])  # type: ignore[valid-type]
+        return core_schema.no_info_after_validator_function(cls, items)
+
+    @overload  # type: ignore[override]
+    def __getitem__(self, key: SupportsIndex | str) -> Item: ...
+
+    @overload
+    def __getitem__(self, key: slice) -> tuple[Item, ...]: ...
+
+    def __getitem__(self, key: Any) -> Any:
         if not isinstance(key, str):
-            return super().__getitem__(key)  # type: ignore[no-any-return,unused-ignore]
+            return super().__getitem__(key)
         named = dict(zip(self.names, self, strict=True))
         if key not in named:
             rule = f"must be one of {', '.join(named)}{did_you_mean(key, named)}"
@@ -354,13 +384,22 @@ def where(location: tuple[int | str, ...], data: Any) -> str:
     """
     words: list[str] = []
     for part in location:
+        siblings = data
         try:
             data = data[part]
         except (KeyError, IndexError, TypeError):
             data = None
-        named = isinstance(part, int) and isinstance(data, dict) and data.get("name")
-        words.append(str(named or part))
+        words.append(_word(part, data, siblings))
     return ".".join(words)
+
+
+def _word(part: int | str, item: Any, siblings: Any) -> str:
+    """A part of a location: its name, where it is an item that alone has that name."""
+    if not isinstance(part, int) or not isinstance(item, dict):
+        return str(part)
+    name = item.get("name")
+    names = [sibling.get("name") for sibling in siblings if isinstance(sibling, dict)]
+    return str(name) if name and names.count(name) == 1 else str(part)
 
 
 def faults_of(
@@ -402,6 +441,10 @@ def _absent_fields(
 
 def _is_value(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, Value)
+
+
+def _is_tuple(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, tuple)
 
 
 T = TypeVar("T", bound="Value")
@@ -492,7 +535,7 @@ def _valid_field(kind: type[Value], name: str, data: Any) -> Any:
     annotation: Any = kind.model_fields[name].annotation
     inner = (get_args(annotation) or (annotation,))[0]
     if _is_value(inner):
-        if get_origin(annotation) is not tuple:
+        if not _is_tuple(get_origin(annotation)):
             if isinstance(data, dict):
                 return _valid_part(inner, data)
         elif isinstance(data, list) and all(isinstance(item, dict) for item in data):

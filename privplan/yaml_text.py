@@ -131,6 +131,12 @@ def load_yaml(text: str, what: str) -> Any:
         raise InputError.one(what, "must be YAML", _shown(error)) from None
 
 
+def compose_yaml(text: str) -> yaml.Node | None:
+    """The nodes of YAML text that ``load_yaml`` has read, with their lines."""
+    root: yaml.Node | None = yaml.compose(text, Loader=_UniqueKeys)
+    return root
+
+
 def edited(
     text: str, edit: Callable[[Any, Convert], None], expected: Any, what: str
 ) -> str:

@@ -107,6 +107,7 @@ class Certificate(Shown, Named[CertificateRow]):
         return max(guaranteed, default=math.inf)
 
     def __getitem__(self, key: Any) -> Any:
+        """The rows of a group, or the row at an index."""
         return self.of(key) if isinstance(key, str) else super().__getitem__(key)
 
     def of(self, group: str) -> Certificate:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
-from privplan.accounting.release import History
+from privplan.accounting.release import History, Relation
 from privplan.book import store
+from privplan.book.composition import BookRule
 from privplan.book.database import address_of, shown
 from privplan.book.entry import BookedRun, booking_of, declared
 from privplan.book.remaining import Remaining, remaining
@@ -16,6 +18,39 @@ from privplan.errors import InputError
 from privplan.guidance import checked_call
 from privplan.values import Shown
 from privplan.verification.verify import judge
+
+
+class Judging(TypedDict, total=False):
+    """Arguments of ``privplan.judge``."""
+
+    rounds: int | str
+    options: Mapping[str, Any]
+    trusted: Iterable[object]
+    noise_key: Path
+
+
+class Counting(TypedDict, total=False):
+    """Whose releases are composed, and what epsilon counts."""
+
+    population: str
+    delta: float
+    relation: Relation | str
+
+
+class Declared(Counting):
+    """The people whose releases are declared."""
+
+    group: str
+    clients: int
+
+
+class NextRun(TypedDict, total=False):
+    """A run that is planned; ratio and rounds are the last run's when left out."""
+
+    sampling_ratio: float
+    rounds: int
+    rule: BookRule  # exact only where all runs were fixed before the first result
+    relation: Relation | str
 
 
 class Book(Shown):
@@ -37,7 +72,12 @@ class Book(Shown):
 
     @checked_call
     def add(
-        self, run: Any, population: str = "", *, infinite: bool = False, **judging: Any
+        self,
+        run: Any,
+        population: str = "",
+        *,
+        infinite: bool = False,
+        **judging: Unpack[Judging],
     ) -> str:
         """Verify a run and add it once.
 
@@ -59,7 +99,7 @@ class Book(Shown):
         return store.add(self._url, booking).outcome
 
     @checked_call
-    def declare(self, name: str, history: History, **whose: Any) -> str:
+    def declare(self, name: str, history: History, **whose: Unpack[Declared]) -> str:
         """Add releases that no run has, such as published counts.
 
         Args:
@@ -78,7 +118,9 @@ class Book(Shown):
         """The runs in the order in which they were added."""
         return store.runs(self._url)
 
-    def spent(self, group: str | None = None, **options: Any) -> list[Spending]:
+    def spent(
+        self, group: str | None = None, **options: Unpack[Counting]
+    ) -> list[Spending]:
         """Realised epsilon of groups over all runs.
 
         Args:
@@ -101,7 +143,7 @@ class Book(Shown):
         *,
         delta: float | None = None,
         population: str = "",
-        **next_run: Any,
+        **next_run: Unpack[NextRun],
     ) -> Remaining:
         """What is left of a budget over all runs, and the least noise of a next run.
 

@@ -146,8 +146,9 @@ def solve_command(
 
     if prove:
         proof_program()  # refused before anything is solved where it is missing
-    data = spec_mapping(read_text(spec, "spec"), spec)
-    problem = Spec.parse(data, Path(spec).parent)
+    text = read_text(spec, "spec")
+    data = spec_mapping(text, spec)
+    problem = Spec.of_text(text, spec)
     targets = dict(asked)
     uploads = targets.pop("uploads", None)
     shown = ", ".join(f"{name}={value:g}" for name, value in asked)
@@ -188,7 +189,8 @@ def solve_command(
         from privplan.forecast.model import forecaster_with, with_forecast
 
         model = forecaster_with(forecast, known_accuracy, coverage)
-        held = read_coverage(coverage, problem, model.table.classes)
+        proxy = model.table
+        held = read_coverage(coverage, problem, proxy.classes, proxy.skew)
 
     expect = (
         None if model is None else partial(with_forecast, model=model, coverage=held)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import BeforeValidator, Field
 
 from privplan.accounting.accountant import accountant
 from privplan.accounting.calibrate import MOST_ROUNDS, NOISE_RANGE, PLD, least_certified
@@ -45,6 +45,7 @@ from privplan.spec.groups import (
     with_risk,
 )
 from privplan.spec.planning import OBJECTIVES, Planning, is_objective, with_recipe
+from privplan.spec.positions import with_lines
 from privplan.spec.removed import refuse_removed
 from privplan.spec.training import (
     Averaging,
@@ -131,7 +132,7 @@ class Spec(Shown, Checked):
     # default, is a property or a method; what they exclude together is a ``rule``.
 
     name: Name = Field(description="Name of the plan, for tables and plots.")
-    groups: Annotated[tuple[Group, ...], AfterValidator(Named)] = Field(
+    groups: Named[Group] = Field(
         (), description="Who needs how much privacy; may be left out with groups_from."
     )
     groups_from: str | None = Field(
@@ -305,7 +306,16 @@ class Spec(Shown, Checked):
             InputError: when the file cannot be read, is no mapping in YAML, or has
                 faults.
         """
-        return cls.parse(spec_mapping(read_text(path, "spec"), path), Path(path).parent)
+        return cls.of_text(read_text(path, "spec"), path)
+
+    @classmethod
+    def of_text(cls, text: str, path: Path | str) -> Spec:
+        """As ``load``, from the text of the file at a path."""
+        data = spec_mapping(text, path)
+        try:
+            return cls.parse(data, Path(path).parent)
+        except InputError as error:
+            raise with_lines(error, text, path) from None
 
     def sources(self, path: Path | str) -> list[Path]:
         """The files that a spec at ``path`` was read from."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Literal, get_args
 
-from pydantic import AfterValidator, Field, computed_field
+from pydantic import Field, computed_field
 
 from privplan.accounting.release import (
     Relation,
@@ -147,7 +147,7 @@ class Verdict(Shown, Value):
     algorithm: str
     dataset: str
     noise: Literal["seeded", "secure"]
-    groups: Annotated[tuple[GroupVerdict, ...], AfterValidator(Named)]
+    groups: Named[GroupVerdict]
     worst: WorstOff
     checks: tuple[Check, ...]
     accuracy: float | None
