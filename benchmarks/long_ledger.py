@@ -77,13 +77,13 @@ def long_plan(rounds: int, groups: int) -> Plan:
                 expected_cohort=RATIO * CLIENTS,
                 noise_multiplier=SIGMA,
                 kept_fraction=1.0,
-                factor=1 / groups,
+                weight=1 / groups,
             )
             for name in names
         ),
         objective=ObjectiveValue(name="given", value=0.0),
         bound={},
-        noise_std=0.1,
+        mean_noise_std=0.1,
         status="given",
         certificate=tuple(
             row.model_copy(update={"group": name})

@@ -5,6 +5,8 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import zipfile
+from email import message_from_string
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
@@ -48,23 +50,57 @@ def test_every_file_of_the_architecture_page_exists():
     ] == []
 
 
-@pytest.mark.slow
-def test_the_source_distribution_has_all_tests(tmp_path):
+@pytest.fixture(scope="module")
+def distributions(tmp_path_factory):
+    """The source distribution and the wheel of the tracked files, and their names."""
     pytest.importorskip("setuptools")
     listed = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True)
     names = [name for name in listed.split("\0") if name and (ROOT / name).is_file()]
-    copy = tmp_path / "copy"
+    copy = tmp_path_factory.mktemp("copy")
     for name in names:
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, copy / name)
-    code = "from setuptools.build_meta import build_sdist; print(build_sdist('dist'))"
-    subprocess.run(
-        [sys.executable, "-c", code], cwd=copy, check=True, capture_output=True
-    )
-    [archive] = (copy / "dist").glob("*.tar.gz")
+    for function in ("build_sdist", "build_wheel"):
+        code = f"from setuptools.build_meta import {function} as build; build('dist')"
+        subprocess.run(
+            [sys.executable, "-c", code], cwd=copy, check=True, capture_output=True
+        )
+    return copy / "dist", names
+
+
+@pytest.mark.slow
+def test_the_source_distribution_has_all_tests(distributions):
+    folder, names = distributions
+    [archive] = folder.glob("*.tar.gz")
     with tarfile.open(archive) as packed:
         inside = {name.partition("/")[2] for name in packed.getnames()}
     wanted = {
         n for n in names if n.startswith(("tests/", "docs/", "privplan/", "simulate/"))
     }
     assert wanted <= inside
+    assert "LICENSE" in inside
+
+
+@pytest.mark.slow
+def test_the_wheel_is_what_an_index_asks_for(distributions):
+    """What ``twine check`` asks, and what the wheel must hold: types and licence."""
+    folder, names = distributions
+    [archive] = folder.glob("*.whl")
+    with zipfile.ZipFile(archive) as packed:
+        inside = packed.namelist()
+        [metadata] = [name for name in inside if name.endswith("dist-info/METADATA")]
+        about = message_from_string(packed.read(metadata).decode())
+        info = metadata.removesuffix("METADATA")
+        assert packed.read(f"{info}licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
+        points = packed.read(f"{info}entry_points.txt").decode()
+    assert about["Description-Content-Type"].startswith("text/markdown")
+    assert RELATIVE.search(about.get_payload()) is None
+    assert about["License-Expression"] == "Apache-2.0"
+    assert about["License-File"] == "LICENSE"
+    assert "\n" not in about["Summary"]
+    # An index refuses requirements by address.
+    assert not [line for line in about.get_all("Requires-Dist") if "@" in line]
+    assert "privplan = privplan.__main__:run" in points
+    product = {name for name in names if name.startswith(("privplan/", "simulate/"))}
+    assert product - {*inside} == set()
+    assert not [name for name in inside if name.startswith("tests/")]
