@@ -19,6 +19,6 @@ DOCS = Path(__file__).parents[2] / "docs"
 )
 def test_examples_are_fields_of_a_spec(page, field):
     blocks = re.findall(r"```yaml\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
-    [block] = [load_yaml(one, "example") for one in blocks if one.startswith(field)]
+    [block] = [load_yaml(text, "example") for text in blocks if text.startswith(field)]
     plan = solve(Spec.parse({**DATA, **block}), second_opinion=False)
     assert getattr(plan.spec, field) is not None

@@ -9,7 +9,10 @@ from tests.golden.steps import Case, Edit, Put, Step, call, spec
 TABLE = yaml.safe_load(
     (Path(__file__).parent / "refusals.yaml").read_text(encoding="utf-8")
 )
-BASE, RECORDS = TABLE["base"], TABLE["records"]
+BASE = TABLE["base"]
+RECORDS = TABLE["records"]
+# Blanks of a name become hyphens in its file's name; commas and apostrophes go.
+FILE_NAME = str.maketrans(" ", "-", ",'")
 
 
 def _specs(base, kind):
@@ -19,7 +22,7 @@ def _specs(base, kind):
         for old, new in changes if isinstance(changes, list) else ():
             assert old in text, (name, old)
             text = text.replace(old, new)
-        path = f"{name.replace(' ', '-').replace(',', '').replace(chr(39), '')}.yaml"
+        path = f"{name.translate(FILE_NAME)}.yaml"
         yield Put(path, text)
         yield call(f"solve {path} --details")
 
@@ -34,14 +37,15 @@ def _budgets():
         yield Put(f"{name}.csv", text)
         yield Put(f"{name}.yaml", f"{head}delta: 1.0e-3\ngroups_from: {name}.csv\n")
         yield call(f"solve {name}.yaml")
-    for name, more in TABLE["budgets in specs"].items():
-        yield Put(f"{name}.yaml", f"{head}{more}")
+    for name, fields in TABLE["budgets in specs"].items():
+        yield Put(f"{name}.yaml", f"{head}{fields}")
         yield call(f"solve {name}.yaml")
 
 
 def refusals():
     """Every case that must be refused."""
-    base, records = Put("spec.yaml", BASE), Put("records.yaml", RECORDS)
+    base = Put("spec.yaml", BASE)
+    records = Put("records.yaml", RECORDS)
     plan = call("solve spec.yaml --details --format json -o plan.json")
     yield Case("refused-specs", tuple(_specs(BASE, "clients")))
     yield Case("refused-record-specs", tuple(_specs(RECORDS, "records of clients")))
@@ -50,6 +54,8 @@ def refusals():
     yield Case("refused-accounting", tuple(_calls("accounting")))
     yield Case("refused-sweeps", (base, records, *_calls("sweeps")))
     yield Case("refused-budgets", tuple(_budgets()))
+
+    # Files that are not what a command asks for.
     files: tuple[Step, ...] = (
         Put("latin.yaml", "name: caf\xe9\n".encode("latin-1")),
         Put("list.json", "[1, 2]\n"),
@@ -64,6 +70,8 @@ def refusals():
         "refused-files",
         (base, plan, *files, Put("none.json", "{}"), *_calls("files"), *edited),
     )
+
+    # Runs of plans, one of which another release needs, in a folder that is not empty.
     prepared: tuple[Step, ...] = (
         base,
         plan,

@@ -1,4 +1,4 @@
-"""What a case is made of: files that are put in place, and calls of the command line."""
+"""What a case is made of: files that are put in place, and calls of commands."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +11,8 @@ class Call:
     """One call of ``privplan``."""
 
     arguments: tuple[str, ...]  # what follows ``privplan``
-    # files, relative to the case's folder, that are recorded after the call; a name that ends in
-    # ``/`` is a folder whose listing is recorded
+    # files, relative to the case's folder, that are recorded after the call; a name
+    # that ends in ``/`` is a folder whose listing is recorded
     files: tuple[str, ...] = ()
 
 
@@ -26,7 +26,7 @@ class Put:
 
 @dataclass(frozen=True)
 class Edit:
-    """A file in which every occurrence of ``old`` is replaced; there must be at least one."""
+    """A file in which each occurrence of ``old``, one at least, is replaced."""
 
     path: str
     old: str

@@ -1,4 +1,4 @@
-"""The command line answers as it did when ``expected/`` was recorded; see ``record.py``."""
+"""Commands answer as they did when ``record.py`` recorded ``expected/``."""
 
 import pytest
 
@@ -21,15 +21,15 @@ from tests.golden.cases import CASES
 def test_answers_are_as_recorded_and_have_a_report(name, tmp_path, monkeypatch):
     shown = record.difference(name, record.answer(CASES[name], tmp_path))
     assert not shown, f"\n{shown}"
-    monkeypatch.setattr(
-        Panel, "inline", lambda panel: panel.alt
-    )  # drawing takes most of the time
+
+    # Drawing takes most of the time.
+    monkeypatch.setattr(Panel, "inline", lambda panel: panel.alt)
     for source in reported(tmp_path):
         assert "How to reproduce" in page_of(source)
 
 
 def reported(folder):
-    """What a case left of which a report can be written: its sound plan, runs and comparison."""
+    """What a case left that a report can be of: sound plan, runs, comparison."""
     plans = [path for path in folder.glob("plan.json") if is_sound(path)]
     runs = [
         path.parent
@@ -45,7 +45,7 @@ def reported(folder):
 
 
 def is_sound(path):
-    """Whether a plan can be read; a case of refusals leaves one that contradicts its spec."""
+    """Whether a plan can be read; refusals leave one that contradicts its spec."""
     try:
         Plan.load(path)
     except InputError:

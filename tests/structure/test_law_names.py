@@ -7,7 +7,8 @@ from pathlib import Path
 from privplan.laws.law import FAMILIES, LAWS
 
 ROOT = Path(__file__).parents[2]
-MOST = 3  # files outside ``privplan/laws`` that may name a law whose rounds are not all alike
+MAX_FILES = 3
+"""Files outside ``privplan/laws`` that may name a law whose rounds are not all alike."""
 ORDINARY = {"full", "poisson", "fixed_size"}
 """Laws of independent rounds of all clients, which are defaults and choices of users."""
 
@@ -15,37 +16,36 @@ ORDINARY = {"full", "poisson", "fixed_size"}
 def _named(tree):
     """Identifiers and texts of a module, without docstrings."""
     texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    found = set()
+    names = set()
     for node in ast.walk(tree):
         match node:
             case ast.Attribute(attr=name) | ast.Name(id=name) | ast.alias(name=name):
-                found.add(name)
+                names.add(name)
             case ast.ImportFrom(module=str(name)):
-                found.add(name)
+                names.add(name)
             case ast.keyword(arg=str(name)) | ast.arg(arg=name):
-                found.add(name)
+                names.add(name)
             case ast.Constant(value=str(name)) if node not in texts:
-                found.add(name)
-    return found
+                names.add(name)
+    return names
 
 
 def test_few_files_name_the_special_case_of_a_law():
     special = {*FAMILIES, *(set(LAWS.names()) - ORDINARY)}
     assert "cyclic_poisson" in special
-    named = re.compile(
+    special_name = re.compile(
         "|".join([r"^turns$", "in_turns", "banded", "cyclic", *sorted(special)])
     )
-    files = [
-        path
-        for part in ("privplan", "simulate")
-        for path in (ROOT / part).rglob("*.py")
-    ]
-    found = [
-        str(path.relative_to(ROOT))
-        for path in sorted(files)
-        if not path.is_relative_to(ROOT / "privplan" / "laws")
-        and path
-        != ROOT / "privplan" / "proof.py"  # shares no code, so it names what it proves
-        and any(map(named.search, _named(ast.parse(path.read_text(encoding="utf-8")))))
-    ]
-    assert len(found) <= MOST, found
+
+    naming_files = []
+    files = [*(ROOT / "privplan").rglob("*.py"), *(ROOT / "simulate").rglob("*.py")]
+    for path in files:
+        # The proof shares no code, so it names what it proves.
+        if path == ROOT / "privplan" / "proof.py":
+            continue
+        if path.is_relative_to(ROOT / "privplan" / "laws"):
+            continue
+        names = _named(ast.parse(path.read_text(encoding="utf-8")))
+        if any(map(special_name.search, names)):
+            naming_files.append(str(path.relative_to(ROOT)))
+    assert len(naming_files) <= MAX_FILES, sorted(naming_files)
