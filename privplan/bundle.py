@@ -90,8 +90,6 @@ class PublishedVerdict(Value):
         initial: where the model began: ``seed``, drawn again from it; ``plan``,
             parameters whose digest the plan names; ``module``, an own module with
             values of its own, of which nothing is known; None without a model.
-        tuned: whether hyperparameters were chosen by scores on members' records, as the
-            run says; no epsilon counts that.
     """
 
     schema_version: Literal[1] = 1
@@ -107,7 +105,6 @@ class PublishedVerdict(Value):
     executed: Natural
     model: Literal["all", "shared", "none"]
     initial: Literal["seed", "plan", "module"] | None = None
-    tuned: bool = False
     approved: bool = False
     privplan: Label  # version that made the bundle
     groups: Named[GroupPromise]
@@ -130,8 +127,7 @@ class PublishedVerdict(Value):
         plan = f"plan {self.plan[:12]}"
         if not self.approved:
             plan += " (not compared with an approved one)"
-        tuned = "; tuned on members' records, as the run says" if self.tuned else ""
-        return f"kept, {checked}: {self.algorithm} under {plan}; {spent}{tuned}"
+        return f"kept, {checked}: {self.algorithm} under {plan}; {spent}"
 
 
 class PublishedCertificate(Value):

@@ -114,6 +114,10 @@ class InputError(PrivplanError):
         return cls([Fault(field, rule, value)])
 
 
+class NotGivenError(InputError):
+    """Own data or an own module, which the caller has and did not give."""
+
+
 class InfeasibleError(PrivplanError):
     """A well-formed problem without a solution; names what cannot hold."""
 

@@ -165,6 +165,13 @@ def _selection_seed(run: Run) -> int:
 
 def _refuse(verdict: Verdict) -> None:
     """Raise for a run that did not keep its plan, or of which that is not shown."""
+    if verdict.is_unseen_simulation:
+        reason = verdict.not_executed or "no round was executed again"
+        rule = (
+            "must be executed again to be published, as seeded noise protects nobody and "
+            f"only the run says that its data are public; not executed: {reason}"
+        )
+        raise UnverifiedRunError(f"run: {rule}")
     if verdict.outcome == "kept":
         return
     if verdict.failed:
@@ -197,11 +204,10 @@ def _bundle(
     """The bundle of a run that was judged."""
     plan = run.plan
     record = run.record
-    rows: list[CertificateRow] = []
-    promises: list[GroupPromise] = []
-    for group, spent in zip(plan.groups, verdict.groups, strict=True):
-        rows += _rows(plan, group)
-        promises.append(_promise(plan, group, spent))
+    promises = [
+        _promise(plan, group, spent)
+        for group, spent in zip(plan.groups, verdict.groups, strict=True)
+    ]
     published = PublishedVerdict(
         plan=plan.digest,
         algorithm="deployment" if model is None else model.algorithm,
@@ -213,28 +219,62 @@ def _bundle(
         executed=verdict.executed,
         model="none" if model is None else model.kind,
         initial=None if model is None else model.initial,
-        tuned=bool(record.configuration.get("tuned")),
         approved=is_approved,
         privplan=version("privplan"),
         groups=tuple(promises),
     )
-    certificate = PublishedCertificate(plan=plan.digest, rows=tuple(rows))
+    certificate = PublishedCertificate(plan=plan.digest, rows=certificate_rows(plan))
     return Bundle(
         plan, certificate, published, None if model is None else model.parameters
     )
 
 
-def _rows(plan: Plan, group: GroupPlan) -> list[CertificateRow]:
-    """What each accountant says of a group's planned history, computed anew."""
-    rows = certify(
-        plan.history(group),
-        group=group.name,
-        delta=group.delta,
-        relation=plan.spec.relation,
-        accountants=fast_accountants(),
-        unit=plan.unit,
-    )
-    return [_outwards(row) for row in rows]
+def read_bundle(folder: Path) -> Bundle:
+    """A bundle whose bounds on the plan are those that the plan has, computed anew.
+
+    What the run spent, and how it was checked, stays the publisher's word.
+
+    Raises:
+        InputError: where a file is not one that ``publish`` writes, or a bound differs.
+    """
+    bundle = Bundle.load(folder)
+    plan = bundle.plan
+    if bundle.certificate.rows != certificate_rows(plan):
+        rule = "must have the bounds of plan.json"
+        raise InputError.one("bundle.certificate.rows", rule, "others")
+    for group, promise in zip(plan.groups, bundle.verdict.groups, strict=True):
+        certified = _certified(plan, group)
+        written = (promise.certified_lower, promise.certified_upper)
+        bounds = (
+            outwards(certified.lower, False, DIGITS),
+            outwards(certified.upper, True, DIGITS),
+        )
+        if written != bounds:
+            rule = f"must be {bounds[0]:g} to {bounds[1]:g} by plan.json"
+            value = f"{written[0]:g} to {written[1]:g}"
+            raise InputError.one(f"bundle.verdict.groups.{group.name}", rule, value)
+        # A run that kept its plan spent what was planned, all rounds being released.
+        if promise.realised_upper < certified.lower:
+            rule = f"must be {bounds[0]:g} or more by plan.json"
+            field = f"bundle.verdict.groups.{group.name}.realised_upper"
+            raise InputError.one(field, rule, promise.realised_upper)
+    return bundle
+
+
+def certificate_rows(plan: Plan) -> tuple[CertificateRow, ...]:
+    """What each accountant says of the groups' planned histories, computed anew."""
+    rows: list[CertificateRow] = []
+    for group in plan.groups:
+        certificate = certify(
+            plan.history(group),
+            group=group.name,
+            delta=group.delta,
+            relation=plan.spec.relation,
+            accountants=fast_accountants(),
+            unit=plan.unit,
+        )
+        rows += [_outwards(row) for row in certificate]
+    return tuple(rows)
 
 
 def _outwards(row: CertificateRow) -> CertificateRow:

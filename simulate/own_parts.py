@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from privplan.errors import InputError
+from privplan.errors import InputError, NotGivenError
 from privplan.plan import Plan
 from privplan.record import ACCURACY, RunRecord
 from simulate.data.dataset import Dataset
 from simulate.data.own import Data
 from simulate.data.partition.clients import ClientPartition, seated
 from simulate.data.partition.schemes import partition, scheme
-from simulate.data.registry import DATASETS, load
+from simulate.data.registry import load
 from simulate.models.network import Model
 from simulate.models.own import OwnModel
 from simulate.models.registry import model
@@ -91,9 +91,9 @@ class OwnParts:
                 rule = "must be left out for a run on a registered data set"
                 raise InputError.one("data", rule, record.dataset)
             data, assigned = self.data.prepared(plan.groups)
-        elif record.dataset not in DATASETS and "own_model" in record.configuration:
+        elif record.is_on_own_data:
             rule = "must be given again for a run on own data, with --data"
-            raise InputError.one("data", rule, "none")
+            raise NotGivenError.one("data", rule, "none")
         else:
             data = load(record.dataset, data_dir)
         expected = record.configuration.get("data")
@@ -126,7 +126,7 @@ class OwnParts:
         if self.model is None:
             if expected is not None:
                 rule = "must be given again for a run of an own model, with --model"
-                raise InputError.one("model", rule, "none")
+                raise NotGivenError.one("model", rule, "none")
             return model(record.model)
         if self.model.digest() != expected:
             raise InputError.one(

@@ -369,10 +369,11 @@ def verify_command(
     protects nobody. Of a plan file: what it promises, and 5.
     Of a bundle: what its publisher says, and 5.
     """
-    from privplan.bundle import Bundle, is_bundle
+    from privplan.bundle import is_bundle
     from privplan.plan import Plan
     from privplan.proven import lines as unproven_lines
     from privplan.proven import plain, proof_program
+    from privplan.publishing import read_bundle
     from privplan.record import ACCURACY
     from privplan.report import tables, verdicts
     from privplan.verification.promise import require_certified
@@ -393,7 +394,7 @@ def verify_command(
             render.text(line)
         ctx.exit(5)
     if is_bundle(run):
-        published = Bundle.load(run).verdict
+        published = read_bundle(run).verdict
         if form == "json":
             render.data(published.model_dump(mode="json"))
         else:

@@ -39,6 +39,8 @@ class Run(Shown):
         trusted: what the reader trusts and gives to checks; each takes what it knows.
         executed: what executing rounds again found for this verdict; None when none
             was.
+        contradiction: what the record says and cannot be so here, such as a partition
+            that nobody knows, or public data with another digest; empty without one.
     """
 
     plan: Plan
@@ -48,6 +50,7 @@ class Run(Shown):
     folder: Path | None = None
     trusted: tuple[object, ...] = ()
     executed: ReplayReport | None = None
+    contradiction: str = ""
     _results: dict[Any, Any] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )

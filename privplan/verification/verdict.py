@@ -189,6 +189,14 @@ class Verdict(Shown, Value):
         return "executed" if self.executed else "recorded"
 
     @property
+    def is_unseen_simulation(self) -> bool:
+        """Whether its seed removes the noise, and no execution showed public data.
+
+        That the data are public is then the run's word alone.
+        """
+        return self.simulation_only and self.level == "recorded"
+
+    @property
     def chance_of_detection(self) -> float:
         """That a fault in one of five rounds would have been seen.
 

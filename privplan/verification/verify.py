@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from privplan.auditing import AuditEvidence
-from privplan.errors import Fault, InputError, PrivplanError
+from privplan.errors import Fault, InputError, NotGivenError, PrivplanError
 from privplan.evidence.replay import ReplayReport
 from privplan.guidance import checked_call
 from privplan.ledger import LedgerText, history_of, read_ledger
@@ -137,9 +137,14 @@ def judge(
     key = NoiseKey.of_run(run.folder or Path(), commitment, noise_key)
     keys = () if key is None else (key,)
     all_options = {**(options or {}), "noise_key": noise_key}
-    report, not_executed = _executed_again(run, rounds, all_options)
-    judged = replace(run, trusted=(*run.trusted, *trusted, *keys), executed=report)
-    return _verdict_of(judged, not_executed)
+    execution = _executed_again(run, rounds, all_options)
+    judged = replace(
+        run,
+        trusted=(*run.trusted, *trusted, *keys),
+        executed=execution.report,
+        contradiction=execution.contradiction,
+    )
+    return _verdict_of(judged, execution.obstacle)
 
 
 def number_of_rounds(text: int | str) -> int | None:
@@ -153,10 +158,20 @@ def number_of_rounds(text: int | str) -> int | None:
     return int(text)
 
 
+@dataclass(frozen=True)
+class _Execution:
+    """What executing rounds of a run again found now, or why none was executed."""
+
+    report: ReplayReport | None = None
+    obstacle: str = ""
+    # What the record says and cannot be so here. No run may escape execution by it.
+    contradiction: str = ""
+
+
 def _executed_again(
     run: Run, rounds: int | str | None, options: Mapping[str, Any]
-) -> tuple[ReplayReport | None, str]:
-    """What executing rounds of a run again found now, or why none was executed."""
+) -> _Execution:
+    """Execute rounds of a run again, where nothing stands in the way."""
     number = number_of_rounds("all" if rounds is None else rounds)
     executors = list(points(EXECUTORS))
     obstacles = {
@@ -168,13 +183,19 @@ def _executed_again(
     }
     for obstacle, is_met in obstacles.items():
         if is_met:
-            return None, obstacle
+            return _Execution(obstacle=obstacle)
     seconds = SECONDS if rounds is None else None
     try:
         execute = executors[0].load()
-        return execute(run.folder, number, seconds, options), ""
+        return _Execution(execute(run.folder, number, seconds, options))
     except (PrivplanError, ImportError) as error:
-        return None, str(error).splitlines()[0]
+        reason = str(error).splitlines()[0]
+        is_absent = not isinstance(error, InputError) or isinstance(
+            error, NotGivenError
+        )
+        if is_absent:
+            return _Execution(obstacle=reason)
+        return _Execution(obstacle=reason, contradiction=reason)
 
 
 @one_product_thread()

@@ -16,8 +16,9 @@ from privplan.errors import BrokenRunError, InputError, UnverifiedRunError
 from privplan.guard.guard import Guard
 from privplan.plan import Plan
 from privplan.publishing import publish
-from privplan.record import CHECKPOINT, LEDGER, PLAN, RECORD, VERDICT, RunRecord
+from privplan.record import CHECKPOINT, LEDGER, PLAN, RECORD, REPLAY, VERDICT, RunRecord
 from privplan.secure_stream import NoiseKey
+from privplan.verification.verify import judge, load_run
 from simulate import mechanisms
 from simulate.engine.loop import train
 from simulate.runs import evidence_writer
@@ -99,7 +100,7 @@ def test_no_bit_of_the_model_is_the_trainers_choice(
     assert _contents(tmp_path / "bundle") == _contents(tmp_path / "honest")
 
     # Computed from the releases, the model would carry the message.
-    publish(tmp_path / "run", tmp_path / "recorded", rounds=0)
+    publish(tmp_path / "run", tmp_path / "recorded", rounds=1)
     recorded = Bundle.load(tmp_path / "recorded")
     assert recorded.verdict.level == "recorded"
     model = _contents(tmp_path / "bundle")[MODEL]
@@ -109,7 +110,7 @@ def test_no_bit_of_the_model_is_the_trainers_choice(
 def test_a_plan_that_nobody_approved_is_named(run, short_plan, tmp_path):
     """Its warnings, names and last digits are whatever the trainer wrote."""
     short_plan.save(tmp_path / "plan.json")
-    words = ("publish", run, "--rounds", 0)
+    words = ("publish", run, "--rounds", 1)
     done = privplan_command(*words, "-o", tmp_path / "one")
     assert "give the one that was approved before training (--plan)" in done.stderr
     assert "(not compared with an approved one)" in done.stdout
@@ -122,7 +123,7 @@ def test_a_plan_that_nobody_approved_is_named(run, short_plan, tmp_path):
     fields = short_plan.spec.model_dump(mode="json", exclude_none=True)
     changed = privplan.solve({**fields, "name": "patient 7 is ill"})
     with pytest.raises(BrokenRunError):
-        publish(run, tmp_path / "three", rounds=0, plan=changed)
+        publish(run, tmp_path / "three", rounds=1, plan=changed)
 
 
 def test_the_rounds_that_are_executed_again_are_the_same_at_every_call(run, tmp_path):
@@ -130,9 +131,7 @@ def test_the_rounds_that_are_executed_again_are_the_same_at_every_call(run, tmp_
     answer("publish", run, "--rounds", 2, "-o", tmp_path / "two")
     assert _contents(tmp_path / "one") == _contents(tmp_path / "two")
     assert Bundle.load(tmp_path / "one").verdict.executed == 2
-    line = answer("publish", run, "--rounds", 0, "-o", tmp_path / "three")
-    assert line.startswith("kept, as recorded: planned under plan ")
-    assert Bundle.load(tmp_path / "three").verdict.level == "recorded"
+    assert Bundle.load(tmp_path / "one").verdict.level == "recorded"
 
 
 def test_a_fitted_checkpoint_is_not_the_model(copy, tmp_path):
@@ -144,7 +143,7 @@ def test_a_fitted_checkpoint_is_not_the_model(copy, tmp_path):
     arguments = {"dataset": "digits", "seed": 2, "folder": copy}
     trained = simulate.train(Plan.load(copy), **arguments)
     assert not (copy / CHECKPOINT).exists()
-    bundle = trained.publish(tmp_path / "bundle", rounds=0)
+    bundle = trained.publish(tmp_path / "bundle", rounds=1)
     for name, value in trained.model().named_parameters():
         np.testing.assert_array_equal(value.detach().numpy(), bundle.parameters[name])
 
@@ -260,10 +259,8 @@ def test_releases_that_are_too_large_to_be_stored_are_executed_again(
     publish(run, tmp_path / "stored")
     for name, values in Bundle.load(tmp_path / "stored").parameters.items():
         np.testing.assert_allclose(bundle.parameters[name], values, rtol=0, atol=1e-5)
-    with pytest.raises(
-        InputError, match="releases: must be stored to compute the model"
-    ):
-        publish(tmp_path / "large", tmp_path / "other", rounds=0)
+    with pytest.raises(UnverifiedRunError, match="the releases of all rounds"):
+        publish(tmp_path / "large", tmp_path / "other", rounds=1)
 
     # In memory there is a model that nothing has verified; a reused run has none.
     with pytest.warns(UserWarning, match="unverified model"):
@@ -291,7 +288,7 @@ def _gap(path):
 
 @pytest.mark.parametrize("what", CHANGED)
 def test_a_bundle_is_closed(what, run, tmp_path):
-    publish(run, tmp_path / "bundle", rounds=0)
+    publish(run, tmp_path / "bundle", rounds=1)
     CHANGED[what](tmp_path / "bundle")
     with pytest.raises(InputError):
         Bundle.load(tmp_path / "bundle")
@@ -299,7 +296,7 @@ def test_a_bundle_is_closed(what, run, tmp_path):
 
 def test_the_model_is_read_by_safetensors_too(run, tmp_path):
     loaders = pytest.importorskip("safetensors.numpy")
-    publish(run, tmp_path / "bundle", rounds=0)
+    publish(run, tmp_path / "bundle", rounds=1)
     parameters = read_model(tmp_path / "bundle" / MODEL)
     for name, values in loaders.load_file(tmp_path / "bundle" / MODEL).items():
         np.testing.assert_array_equal(values, parameters[name])
@@ -340,3 +337,45 @@ def test_verify_reads_a_bundle_and_says_who_can_execute_the_run(run, tmp_path):
     assert "the trainer's workplace" in answer("verify", run, "--rounds", 0)
     line = refused("report", tmp_path / "bundle", "-o", tmp_path / "page.html")
     assert f"of a bundle, privplan verify {tmp_path / 'bundle'}" in line
+
+
+def _renamed(run, folder, **changes):
+    """A copy of a run whose record names other things."""
+    shutil.copytree(run, folder)
+    (folder / REPLAY).unlink(missing_ok=True)
+    record = json.loads((folder / RECORD).read_text())
+    (folder / RECORD).write_text(json.dumps({**record, **changes}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"partition": "iid-"}, {"dataset": "digits:1500"}, {"dataset": "digits:0"}],
+    ids=["no partition", "other records", "no records"],
+)
+def test_no_name_that_cannot_be_saves_a_run_from_execution(run, tmp_path, changes):
+    renamed = _renamed(run, tmp_path / "run", **changes)
+    assert privplan.verify(renamed).outcome == "unverified"
+    with pytest.raises(UnverifiedRunError, match=next(iter(changes))):
+        publish(renamed, tmp_path / "bundle")
+
+
+def test_that_data_are_public_is_shown_before_seeded_noise_is_published(run, tmp_path):
+    """A rehearsal that says it was trained on data that are not at hand."""
+    renamed = _renamed(run, tmp_path / "run", dataset="cifar-100")
+    options = {"simulate.replay": {"data_dir": tmp_path}}
+    assert judge(load_run(renamed), options=options).level == "recorded"
+    with pytest.raises(UnverifiedRunError, match="its data are public"):
+        publish(renamed, tmp_path / "bundle", options=options)
+    with pytest.raises(UnverifiedRunError, match="its data are public"):
+        publish(run, tmp_path / "bundle", rounds=0)
+
+
+@pytest.mark.parametrize("name", ["certified_upper", "realised_upper"])
+def test_bounds_of_a_bundle_are_those_of_its_plan(run, tmp_path, name):
+    folder = tmp_path / "bundle"
+    publish(run, folder, rounds=1)
+    verdict = json.loads((folder / VERDICT).read_text())
+    verdict["groups"][0][name] = 0.1
+    (folder / VERDICT).write_text(json.dumps(verdict, indent=1) + "\n")
+    assert "strict" in refused("verify", str(folder))

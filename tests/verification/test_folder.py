@@ -24,7 +24,7 @@ def folder(tmp_path):
 
 
 def _check(folder):
-    verdict = judge(load_run(folder))
+    verdict = judge(load_run(folder), 0)
     by_name = {check.name: check for check in verdict.checks}
     return by_name["folder"], verdict.outcome
 

@@ -62,10 +62,15 @@ def cohort_independence(run: Run) -> Check:
             if law.uniform_cohorts:
                 yield from _unlikely_cohorts(run, group, law, level)
 
-    untested = [
-        f"tests of the law {law.title}" for _, law in drawing if not law.uniform_cohorts
-    ]
-    missing = [*dict.fromkeys(untested), *unnamed_participants(run)]
+    missing: list[str] = []
+    # Cohorts that are those of the seed are not in want of a test.
+    if not run.once(cohorts_are_of_seed):
+        untested = [
+            f"tests of the law {law.title}"
+            for _, law in drawing
+            if not law.uniform_cohorts
+        ]
+        missing = [*dict.fromkeys(untested), *unnamed_participants(run)]
     rate = f"false alarms at most {EVIDENCE_FALSE_ALARM:g}"
     reason = f"lags, pairs, halves and ratio fit the law, {rate}"
     return first(problems(), name, reason, missing, required=False)

@@ -32,6 +32,9 @@ def replay(run: Run) -> check.Check:
         reason = f"{done}: {now.reason}{_carried(run, now)}"
         return check.passed("replay", reason, "replayed")
 
+    if run.contradiction:
+        return check.not_shown("replay", [run.contradiction])
+
     missing = "rounds that were executed again"
     for report in filter(None, (now, stored)):
         if report.outcome == "not shown":

@@ -70,7 +70,7 @@ def test_own_data_under_a_public_name_are_not_executed(tmp_path):
     np.savez(tmp_path / "mine.npz", **arrays())
     # Without own data the run's digest is not that of the public data set.
     done = privplan("verify", folder)
-    assert done.stdout.startswith("kept as recorded (not executed again")
+    assert done.stdout.startswith("unverified, not shown: replay")
     assert "must be the data of the run" in done.stdout
     executed = privplan("verify", folder, "--data", tmp_path / "mine.npz")
     assert executed.exit_code == 2
