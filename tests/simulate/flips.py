@@ -14,7 +14,7 @@ from pathlib import Path
 from privplan.errors import PrivplanError
 from privplan.planning.solver import solve
 from privplan.publishing import bundle_of
-from privplan.record import run_folder
+from privplan.record import REPLAY, run_folder
 from privplan.spec.spec import Spec
 from privplan.verification.verify import load_run
 from simulate.runs.request import Request
@@ -73,6 +73,8 @@ def flip(folder, source, before):
     except PrivplanError as error:
         return type(error).__name__, where
     finally:
+        # What executing the changed run found would break it for ever.
+        (folder / REPLAY).unlink(missing_ok=True)
         path.write_bytes(content)
     return ("same" if after == before else "another bundle"), where
 
