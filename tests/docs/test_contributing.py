@@ -13,7 +13,7 @@ EXAMPLES = re.findall(
 )
 
 
-EACH = """
+RUN_EACH = """
 import json, os, sys
 import torch, privplan, simulate, simulate.runs.run  # once for all examples
 
@@ -30,24 +30,23 @@ for title, code in json.load(sys.stdin):
 def test_the_examples_run(tmp_path):
     assert len(EXAMPLES) >= 5
     done = subprocess.run(
-        [sys.executable, "-c", EACH], input=json.dumps(EXAMPLES), capture_output=True, text=True,
-        cwd=tmp_path, env={"PYTHONPATH": str(ROOT), "PATH": "", "OMP_NUM_THREADS": "1"},
-        timeout=300, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", RUN_EACH],
+        input=json.dumps(EXAMPLES),
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT), "PATH": "", "OMP_NUM_THREADS": "1"},
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
 
 
 def test_every_registry_of_the_project_is_in_the_table():
-    files = [
-        path
-        for part in ("privplan", "simulate")
-        for path in (ROOT / part).rglob("*.py")
-    ]
+    files = [*(ROOT / "privplan").rglob("*.py"), *(ROOT / "simulate").rglob("*.py")]
     call = re.compile(r'Registry(?:\[[^]]*\])?\(\s*"[^"]*",\s*"(privplan\.\w+)"')
-    groups = {
-        group
-        for path in files
-        for group in call.findall(path.read_text(encoding="utf-8"))
-    }
+    groups = set()
+    for path in files:
+        groups.update(call.findall(path.read_text(encoding="utf-8")))
     assert len(groups) >= 8
     assert groups <= set(re.findall(r"`(privplan\.\w+)` \|", PAGE))

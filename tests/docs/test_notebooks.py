@@ -25,15 +25,20 @@ for cell in nbformat.read(sys.argv[1], 4).cells:
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_runs(path, tmp_path):
-    given = {
+    settings = {
         "IPYTHONDIR": str(tmp_path),
         "MPLBACKEND": "agg",
         "PYTHONPATH": str(FOLDER.parent),
     }
     done = subprocess.run(
-        [sys.executable, "-c", EXECUTE, str(path)], capture_output=True, text=True, timeout=300,
-        check=False, cwd=tmp_path, env={**os.environ, **given},
-    )  # fmt: skip
+        [sys.executable, "-c", EXECUTE, str(path)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, **settings},
+    )
     assert done.returncode == 0, done.stderr[-2000:]
 
 

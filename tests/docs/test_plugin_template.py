@@ -28,8 +28,13 @@ def _run(cwd, python, path, words):
     }
     done = subprocess.run(
         [str(python), "-m", *words],
-        capture_output=True, text=True, cwd=cwd, env=environment, check=False, timeout=300,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=environment,
+        check=False,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -37,12 +42,12 @@ def _run(cwd, python, path, words):
 def _commands(cwd, python, path):
     """The commands of the README, after the installation."""
     shutil.copy(TEMPLATE / "spec.yaml", cwd)
-    first, *rest = map(shlex.split, COMMANDS)
-    assert first == ["pip", "install", "."]
-    said = [_run(cwd, python, path, words) for words in rest]
-    assert "coins sampling" in said[0]
-    assert "half-step on stripes" in said[1]
-    assert "kept" in said[2].splitlines()[0]
+    install, *examples = map(shlex.split, COMMANDS)
+    assert install == ["pip", "install", "."]
+    outputs = [_run(cwd, python, path, words) for words in examples]
+    assert "coins sampling" in outputs[0]
+    assert "half-step on stripes" in outputs[1]
+    assert "kept" in outputs[2].splitlines()[0]
     record = RunRecord.load(cwd / "run")
     assert record.accuracy is not None
     assert record.accuracy > 0.9
@@ -51,7 +56,7 @@ def _commands(cwd, python, path):
 
 @pytest.mark.slow
 def test_the_template_installs_into_an_environment(tmp_path):
-    """pip builds and installs the template; privplan and its libraries are this process's."""
+    """pip builds and installs the template; all else is this process's libraries."""
     pytest.importorskip("setuptools")
     shutil.copytree(TEMPLATE, tmp_path / "copy")
     venv.create(tmp_path / "env", with_pip=True)
