@@ -1,132 +1,212 @@
-"""What a floor on every group's weight keeps, beside everybody at the strictest epsilon.
+"""What a floor on every group's weight does to accuracy, by group and with errors.
 
-Fashion-MNIST, `cnn-2-valid`, 6,000 clients of 10 records, 50 rounds, 120 clients per round, the
-default recipe. Four settings of group sizes and budgets, four splits (the last two: the strictest
-group alone holds two classes), several seeds. Runs are kept in a folder and not repeated; rows are
-appended as JSON lines, so an interrupted call goes on.
+Each setting is trained with the strictest budget for everybody and with other floors,
+with the same seeds. Rows are appended as JSON lines, so an interrupted call goes on;
+`--table` writes the table of docs/evidence/fairness.md from them and trains nothing.
 
-    python benchmarks/floors.py --data-dir DATA [--seeds 3] [--kinds uniform,floor-0.85]
-        [--settings A,C,E,F] [--splits iid,dirichlet,hold-8-9,hold-0-3] [--folder runs/floors]
+    python benchmarks/floors.py --rows floors.jsonl [--data-dir DATA] [--seeds 0,1,2]
+        [--settings half,demo] [--kinds strictest,default,1.0]
+    python benchmarks/floors.py --rows floors.jsonl --table docs/evidence/fairness.md
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
+import re
+import statistics
+import tempfile
+from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from privplan.files import write_text
 from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from simulate.runs.request import Request
 from simulate.runs.run import execute
 
-SETTINGS: dict[str, list[tuple[int, float]]] = {
-    "A": [(2000, 0.5), (2000, 1.5), (2000, 3.0)],
-    "C": [(500, 0.3), (2500, 2.0), (3000, 8.0)],
-    "E": [(1000, 0.2), (2000, 1.0), (3000, 4.0)],
-    "F": [(300, 0.5), (300, 0.5), (5400, 8.0)],
-}
-"""Clients and epsilon of each group, the strictest first."""
-SPLITS = {
-    "iid": "iid",
-    "dirichlet": "dirichlet:0.1",
-    "hold-8-9": "by-class:strict=8,9",
-    "hold-0-3": "by-class:strict=0,3",
-}
+STRICTEST = "strictest"  # everybody has the strictest group's budget
+DEFAULT = "default"  # the floor that a spec has which states none
 NAMES = ("strict", "medium", "loose")
+_DIGITS: dict[str, Any] = {
+    "rounds": 60,
+    "cohort": 90,
+    "local": {"steps": 5, "batch_size": 5, "learning_rate_decay": 0.99},
+    "model": {"name": "mlp-digits", "parameters": 2410},
+}
+_FASHION: dict[str, Any] = {
+    "rounds": 50,
+    "cohort": 120,
+    "local": {"steps": 5, "batch_size": 10, "learning_rate_decay": 0.99},
+    "model": {"name": "cnn-2-valid", "parameters": 18378},
+}
 
 
-def plan_of(setting: str, kind: str) -> Plan:
-    """The plan of a setting: ``uniform``, ``default``, or ``floor-F``, with that least share."""
-    sizes = SETTINGS[setting]
-    strictest = min(epsilon for _, epsilon in sizes)
-    floor = float(kind.removeprefix("floor-")) if kind.startswith("floor-") else None
-    groups: list[dict[str, Any]] = []
-    for name, (clients, epsilon) in zip(NAMES, sizes, strict=True):
-        own = strictest if kind == "uniform" else epsilon
-        groups.append({"name": name, "clients": clients, "epsilon": own})
-    return solve(
-        Spec.parse(
-            {
-                "name": f"floors-{setting}",
-                "groups": groups,
-                "delta": "n^-1.1",
-                "rounds": 50,
-                "cohort": 120,
-                "local": {"steps": 5, "batch_size": 10, "learning_rate_decay": 0.99},
-                "model": {"name": "cnn-2-valid", "parameters": 18378},
-                "planning": {} if floor is None else {"least_share": floor},
-            }
+@dataclass(frozen=True)
+class Setting:
+    """Groups with their budgets, and how records are spread over their clients.
+
+    Attributes:
+        dataset: digits or fashion-mnist.
+        groups: clients and epsilon of each, the strictest first.
+        split: the partition of a run.
+    """
+
+    dataset: str
+    groups: tuple[tuple[int, float], ...]
+    split: str
+
+    @property
+    def sizes(self) -> str:
+        """The groups for the table, such as 150 at 2, 150 at 12."""
+        return ", ".join(
+            f"{clients} at {epsilon:g}" for clients, epsilon in self.groups
         )
-    )
+
+    def plan(self, kind: str) -> Plan:
+        """The plan of a kind: ``STRICTEST``, ``DEFAULT`` or a least share."""
+        strictest = self.groups[0][1]
+        groups: list[dict[str, Any]] = []
+        for name, (clients, epsilon) in zip(NAMES, self.groups, strict=False):
+            budget = strictest if kind == STRICTEST else epsilon
+            groups.append({"name": name, "clients": clients, "epsilon": budget})
+        planning = {}
+        if kind not in (STRICTEST, DEFAULT):
+            planning["least_share"] = float(kind)
+        training = _DIGITS if self.dataset == "digits" else _FASHION
+        data = {"name": "floors", "groups": groups, "delta": "n^-1.1", **training}
+        return solve(Spec.parse({**data, "planning": planning}), second_opinion=False)
+
+
+_DEMO = ((100, 2.0), (100, 6.0), (100, 12.0))
+_HALVES = ((150, 2.0), (150, 12.0))
+_FEW = ((40, 2.0), (260, 12.0))
+SETTINGS = {
+    "half-5": Setting("digits", _HALVES, "by-class:strict=0,1,2,3,4"),
+    "half-2": Setting("digits", _HALVES, "by-class:strict=8,9"),
+    "half-iid": Setting("digits", _HALVES, "iid"),
+    "demo-3": Setting("digits", _DEMO, "by-class:strict=1,5,8"),
+    "demo-1": Setting("digits", _DEMO, "by-class:strict=3"),
+    "demo-dirichlet": Setting("digits", _DEMO, "dirichlet:0.1"),
+    "demo-iid": Setting("digits", _DEMO, "iid"),
+    "few-1": Setting("digits", _FEW, "by-class:strict=3"),
+    "few-iid": Setting("digits", _FEW, "iid"),
+    "fashion-800": Setting(
+        "fashion-mnist",
+        ((800, 0.5), (2600, 2.0), (2600, 8.0)),
+        "by-class:strict=3,6",
+    ),
+    "fashion-C": Setting(
+        "fashion-mnist", ((500, 0.3), (2500, 2.0), (3000, 8.0)), "by-class:strict=8,9"
+    ),
+    "fashion-F": Setting(
+        "fashion-mnist", ((300, 0.5), (300, 0.5), (5400, 8.0)), "by-class:strict=8,9"
+    ),
+}
+
+
+def train(
+    names: list[str], kinds: list[str], seeds: list[int], rows: Path, data: Path | None
+) -> None:
+    """Train what is missing, and append a row after each run."""
+    finished = {(row["setting"], row["kind"], row["seed"]) for row in read(rows)}
+    for seed in seeds:
+        for name in names:
+            for kind in kinds:
+                if (name, kind, seed) in finished:
+                    continue
+                setting = SETTINGS[name]
+                with tempfile.TemporaryDirectory() as folder:
+                    request = Request(
+                        setting.plan(kind),
+                        "planned",
+                        setting.dataset,
+                        Path(folder) / "run",
+                        seed=seed,
+                        partition=setting.split,
+                        data_dir=data,
+                    )
+                    record = execute(request).record
+                row = {
+                    "setting": name,
+                    "kind": kind,
+                    "seed": seed,
+                    "accuracy": record.accuracy,
+                    "by_group": dict(record.accuracy_by_group),
+                }
+                with rows.open("a") as file:
+                    file.write(json.dumps(row) + "\n")
+                print(row, flush=True)
+
+
+def read(rows: Path) -> list[dict[str, Any]]:
+    """The rows of a file; none where there is no file."""
+    if not rows.exists():
+        return []
+    return [json.loads(line) for line in rows.read_text().splitlines()]
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Points above the strictest budget for everybody, by setting and kind."""
+    runs = {(row["setting"], row["kind"], row["seed"]): row for row in rows}
+    strict_gains: dict[tuple[str, str], list[float]] = defaultdict(list)
+    all_gains: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for (name, kind, seed), row in runs.items():
+        reference = runs.get((name, STRICTEST, seed))
+        if kind == STRICTEST or reference is None:
+            continue
+        strict = row["by_group"]["strict"] - reference["by_group"]["strict"]
+        strict_gains[name, kind].append(100 * strict)
+        all_gains[name, kind].append(100 * (row["accuracy"] - reference["accuracy"]))
+
+    lines = [
+        "| data | clients at epsilon | split | floor | strict group | all | seeds |",
+        "|---|---|---|---|--:|--:|--:|",
+    ]
+    for name, kind in sorted(strict_gains, key=lambda key: (*SETTINGS,).index(key[0])):
+        setting = SETTINGS[name]
+        gains = strict_gains[name, kind]
+        lines.append(
+            f"| {setting.dataset} | {setting.sizes} | {setting.split} | {kind} | "
+            f"{_mean(gains)} | {_mean(all_gains[name, kind])} | {len(gains)} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _mean(values: list[float]) -> str:
+    """Mean with its standard error, in points."""
+    if len(values) < 2:
+        return f"{values[0]:+.1f}"
+    error = statistics.stdev(values) / math.sqrt(len(values))
+    return f"{statistics.mean(values):+.1f} +- {error:.1f}"
 
 
 def main() -> None:
-    """Train what is missing; append and print rows."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--kinds", default="uniform,floor-0.85")
+    """Train and print, or write the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--kinds", default=f"{STRICTEST},{DEFAULT},1.0")
     parser.add_argument("--settings", default=",".join(SETTINGS))
-    parser.add_argument("--splits", default=",".join(SPLITS))
-    parser.add_argument("--seeds", default="0,1,2")
-    parser.add_argument("--folder", type=Path, default=Path("runs/floors"))
+    parser.add_argument("--seeds", default="0,1,2,3,4,5,6,7")
     parser.add_argument("--rows", type=Path, default=Path("floors.jsonl"))
     parser.add_argument("--data-dir", type=Path, default=None)
-    asked = parser.parse_args()
-    done = set()
-    if asked.rows.exists():
-        for line in asked.rows.read_text().splitlines():
-            row = json.loads(line)
-            done.add((row["setting"], row["split"], row["kind"], row["seed"]))
-    plans: dict[tuple[str, str], Plan] = {}
-    for seed in map(int, asked.seeds.split(",")):
-        for setting in asked.settings.split(","):
-            for split in asked.splits.split(","):
-                for kind in asked.kinds.split(","):
-                    if (setting, split, kind, seed) in done:
-                        continue
-                    if (setting, kind) not in plans:
-                        plans[setting, kind] = plan_of(setting, kind)
-                    plan = plans[setting, kind]
-                    folder = asked.folder / f"{setting}-{split}-{kind}" / f"seed-{seed}"
-                    folder.parent.mkdir(parents=True, exist_ok=True)
-                    record = execute(
-                        Request(
-                            plan,
-                            "planned",
-                            "fashion-mnist",
-                            folder,
-                            seed=seed,
-                            partition=SPLITS[split],
-                            data_dir=asked.data_dir,
-                        )
-                    ).record
-                    row = {
-                        "setting": setting,
-                        "split": split,
-                        "kind": kind,
-                        "seed": seed,
-                        "accuracy": record.accuracy,
-                        "by_group": dict(record.accuracy_by_group),
-                        "weights": [round(group.weight, 5) for group in plan.groups],
-                        "noise": plan.mean_noise_std,
-                    }
-                    with asked.rows.open("a") as file:
-                        file.write(json.dumps(row) + "\n")
-                    scores = {
-                        name: f"{100 * v:.1f}"
-                        for name, v in record.accuracy_by_group.items()
-                    }
-                    print(
-                        setting,
-                        split,
-                        kind,
-                        seed,
-                        f"{100 * (record.accuracy or 0):.2f}",
-                        scores,
-                        flush=True,
-                    )
+    parser.add_argument("--table", type=Path, default=None, metavar="PAGE")
+    options = parser.parse_args()
+    if options.table is None:
+        names = options.settings.split(",")
+        seeds = [int(seed) for seed in options.seeds.split(",")]
+        kinds = options.kinds.split(",")
+        train(names, kinds, seeds, options.rows, options.data_dir)
+        return
+    # The table stands alone in the page, so that its first and last row delimit it.
+    page = options.table.read_text()
+    content = re.sub(
+        r"(?m)^\| data(.*\n\|)*.*\n", lambda _: table(read(options.rows)), page
+    )
+    write_text(options.table, content)
 
 
 if __name__ == "__main__":

@@ -224,7 +224,7 @@ def forecast(
     proxy: Path | str,
     *,
     known_accuracy: str | None = None,
-    coverage: Path | str | None = None,
+    coverage: Path | str | Mapping[str, Any] | None = None,
 ) -> Forecast:
     """Forecast accuracy of a plan before training.
 
@@ -234,7 +234,8 @@ def forecast(
         plan: or its file.
         proxy: a table of runs on proxy data (``privplan proxy forecast``).
         known_accuracy: PLAN.json=PERCENT, of a plan that was trained.
-        coverage: a file of the classes that each group holds.
+        coverage: the classes that each group holds, such as {"strict": [0.5, 0.5, 0]},
+            or a file of it; the interval covers what may be when left out.
 
     >>> found = privplan.forecast("two-groups.json", "proxy.json")
     >>> 0 <= found.lower <= found.accuracy <= found.upper <= 1

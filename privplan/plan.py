@@ -16,6 +16,7 @@ from pydantic import (
 )
 
 from privplan.accounting.accountant import at_most
+from privplan.accounting.audibility import audibility
 from privplan.accounting.calibrate import PLD
 from privplan.accounting.certificate import Certificate
 from privplan.accounting.release import (
@@ -52,6 +53,8 @@ from privplan.values import (
 
 # Relative error of two computations of one number, as of a product in another order.
 _ROUNDING = 1e-9
+# Weights of one sum follow from noise multipliers of ten digits, some of them raised.
+_SHARE_ROUNDING = 1e-4
 # Of a plan that protects records, and of no other.
 _FIELDS_OF_RECORDS = ("records", "record_sampling_ratio", "steps", "participations")
 Accuracy = Annotated[NonNegative, Field(le=1)]
@@ -220,6 +223,11 @@ class GroupPlan(Value):
     participations: Count | None = Field(None, exclude_if=is_none)
 
     @property
+    def audibility(self) -> float:
+        """How well the group is heard as a whole at any weight (N mu)."""
+        return audibility(self.clients, self.epsilon, self.delta, self.contributions)
+
+    @property
     def record_batch(self) -> float | None:
         """Records of a batch that a step divides by (b_i), if records are protected."""
         if self.records is None or self.record_sampling_ratio is None:
@@ -304,6 +312,7 @@ class Forecast(Value):
         anchored: whether an accuracy that the user knew shifted the forecast.
         proxy: digest of the table of proxy runs.
         skew: that is assumed of the clients' labels; None in plans of version 0.2.
+        assumes: which classes each group holds; absent in plans of earlier versions.
     """
 
     accuracy: Accuracy
@@ -317,6 +326,7 @@ class Forecast(Value):
     anchored: bool
     proxy: str
     skew: NonNegative | None = Field(None, exclude_if=is_none)
+    assumes: str | None = Field(None, exclude_if=is_none)
 
 
 def _same(stored: Any, computed: Any) -> bool:
@@ -429,6 +439,16 @@ class Plan(Shown, Checked):
                     shown = f"{value:.12g}" if isinstance(value, float) else value
                     text = f"must be the spec's, {shown}"
                     yield Fault(f"{where}.{field}", text, stored)
+
+    @rule
+    def _stated_least_shares_hold(self) -> Iterator[Fault]:
+        """A group whose spec states how much it counts at least counts as much."""
+        population = sum(stated.clients for stated in self.spec.groups)
+        for group, stated in zip(self.groups, self.spec.groups, strict=False):
+            least_weight = (stated.least_share or 0.0) * stated.clients / population
+            if group.weight < least_weight * (1 - _SHARE_ROUNDING):
+                text = f"must be {least_weight:.6g} or more, its least share"
+                yield Fault(f"groups.{group.name}.weight", text, group.weight)
 
     def _parts_of_records(self, group: GroupPlan, stated: Group) -> dict[str, Any]:
         """Cohort, records, batches and steps of a group whose records are protected."""

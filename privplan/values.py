@@ -104,8 +104,8 @@ def text_of(pattern: str, what: str) -> AfterValidator:
 
 
 _NUMBER = BeforeValidator(_not_a_bool)
-_TITLE = "[A-Za-z0-9_<][A-Za-z0-9_ +.,:;%()/<>-]{0,99}"
-_TITLE_IN_WORDS = "up to 100 letters, digits, spaces and _ + . , : ; % ( ) / < > -"
+_TITLE = "[A-Za-z0-9_<][A-Za-z0-9_ +.,:;=%()/<>-]{0,99}"
+_TITLE_IN_WORDS = "up to 100 letters, digits, spaces and _ + . , : ; = % ( ) / < > -"
 _LABEL_IN_WORDS = "up to 60 letters, digits and _ . + < > -"
 _HASH = "[0-9a-f]{64}"
 _HASH_IN_WORDS = "64 hexadecimal digits"

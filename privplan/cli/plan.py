@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,9 @@ from privplan.spec.presets import DEFAULT, PRESETS, preset
 
 if TYPE_CHECKING:
     from privplan.book.composition import BookRule as Rule
+    from privplan.plan import Plan
     from privplan.proof import Finding
+    from privplan.spec.spec import Spec
 
 
 class _Target(click.ParamType):  # type: ignore[type-arg,unused-ignore]
@@ -36,7 +39,117 @@ class _Target(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         try:
             return name, float(number)
         except ValueError:
-            raise InputError.one("for", "must be NAME=NUMBER", value) from None
+            field = "for" if param is None else str(param.opts[0]).removeprefix("--")
+            raise InputError.one(field, "must be NAME=NUMBER", value) from None
+
+
+@dataclass(frozen=True)
+class _Question:
+    """What ``solve`` is asked beside the spec; fields are its options.
+
+    Attributes:
+        targets: what is solved backwards, by name, without ``uploads``.
+        uploads: the most over all rounds.
+        solve_for: the unknown of the targets.
+        proxy: file of the table of proxy runs.
+        known_accuracy: an anchor, ``PLAN=PERCENT``.
+        coverage: file of the classes that each group holds.
+        book: address of the budget book; empty for the usual one.
+        population: whose groups these are, in the book.
+        rule: how the book composes runs.
+    """
+
+    targets: dict[str, float]
+    uploads: float | None
+    solve_for: str | None
+    proxy: str | None
+    known_accuracy: str | None
+    coverage: str | None
+    book: str | None
+    population: str | None
+    rule: Rule | None
+
+    @classmethod
+    def of(cls, asked: tuple[tuple[str, float], ...], **options: Any) -> _Question:
+        """The question of the command line's options, which have to fit together."""
+        targets = dict(asked)
+        uploads = targets.pop("uploads", None)
+        question = cls(targets, uploads, **options)
+        question.check(asked)
+        return question
+
+    def check(self, asked: tuple[tuple[str, float], ...]) -> None:
+        """Raise InputError for an option without the one that it needs."""
+        has_proxy = self.proxy is not None
+        has_book = self.book is not None
+        needs = {
+            "solve_for": ("a --for, such as noise=0.5", bool(self.targets)),
+            "known_accuracy": ("--forecast PROXY", has_proxy),
+            "coverage": ("--forecast PROXY", has_proxy),
+            "population": ("--from-book", has_book),
+            "rule": ("--from-book", has_book),
+        }
+        for option, (need, is_met) in needs.items():
+            value = getattr(self, option)
+            if value is not None and not is_met:
+                raise InputError.one(option, f"needs {need}", value)
+
+        shown = ", ".join(f"{name}={value:g}" for name, value in asked)
+        if has_book and asked:
+            raise InputError.one("for", "cannot go with --from-book", shown)
+        has_uploads = self.uploads is not None
+        is_repeated = len(asked) > len(self.targets) + has_uploads
+        if is_repeated or (self.targets and has_uploads):
+            text = (
+                "must name each target once, and uploads alone (planning.max_uploads "
+                "limits them)"
+            )
+            raise InputError.one("for", text, shown)
+
+    def inputs(self, problem: Spec, spec: str) -> list[str | Path]:
+        """Files that are read, and so may not be written."""
+        inputs: list[str | Path] = [*problem.sources(spec)]
+        inputs += [path for path in (self.proxy, self.coverage) if path is not None]
+        if self.book is not None:
+            from privplan.book.database import address_of
+            from privplan.book.database import shown as shown_address
+
+            inputs.append(shown_address(address_of(self.book)))
+        return inputs
+
+    def expectation(self, problem: Spec) -> Callable[[Plan], Plan] | None:
+        """What gives a plan its forecast; None without proxy runs."""
+        if self.proxy is None:
+            return None
+        from privplan.forecast.coverage import read_coverage
+        from privplan.forecast.model import forecaster_with, with_forecast
+
+        model = forecaster_with(self.proxy, self.known_accuracy, self.coverage)
+        proxy = model.table
+        coverage = read_coverage(self.coverage, problem, proxy.classes, proxy.skew)
+        return partial(with_forecast, model=model, coverage=coverage)
+
+    def plan(self, problem: Spec, expect: Callable[[Plan], Plan] | None) -> Plan:
+        """The plan that answers, with its forecast where there are proxy runs."""
+        if self.targets:
+            from privplan.planning.inverse import solve_for
+
+            unknown = self.solve_for or ""
+            plan = solve_for(problem, self.targets, unknown, forecast=expect)
+        elif self.book is not None:
+            from privplan.book.replan import solve_at
+
+            plan = solve_at(problem, self.book, self.population or "", self.rule)
+        else:
+            from privplan.planning.inverse import with_uploads
+            from privplan.planning.solver import solve
+
+            if self.uploads is not None:
+                problem = with_uploads(problem, self.uploads)
+            plan = solve(problem)
+        if expect is not None and plan.forecast is None:
+            plan = expect(plan)
+        return plan
 
 
 @click.command(
@@ -82,7 +195,8 @@ class _Target(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 @click.option(
     "--coverage",
     metavar="FILE",
-    help="With --forecast: a JSON file, which classes each group holds; all alike when left out.",
+    help="With --forecast: a JSON file, which classes each group holds. When left out, the "
+    "interval covers groups alike and a strictest group that alone holds some.",
 )
 @click.option(
     "--from-book",
@@ -128,20 +242,9 @@ def solve_command(
     """
     from privplan.file_kinds import spec_mapping
     from privplan.files import read_text, refuse_overwriting
-    from privplan.forecast.target import forecast_lines
-    from privplan.planning.alternatives import alternatives, attention_lines
+    from privplan.planning.alternatives import attention_lines
     from privplan.planning.recipe import replaced_lines
-    from privplan.planning.unspent import unspent_lines
-    from privplan.proven import lines as unproven_lines
     from privplan.proven import proof_program, with_proofs
-    from privplan.report.tables import (
-        alternatives_table,
-        answer,
-        certificate_table,
-        plan_lines,
-        plan_table,
-        risk_table,
-    )
     from privplan.spec.spec import Spec
 
     if prove:
@@ -149,116 +252,108 @@ def solve_command(
     text = read_text(spec, "spec")
     data = spec_mapping(text, spec)
     problem = Spec.of_text(text, spec)
-    targets = dict(asked)
-    uploads = targets.pop("uploads", None)
-    shown = ", ".join(f"{name}={value:g}" for name, value in asked)
-    needs = {
-        "solve_for": (solve_for, "a --for, such as noise=0.5", bool(targets)),
-        "known_accuracy": (known_accuracy, "--forecast PROXY", forecast is not None),
-        "coverage": (coverage, "--forecast PROXY", forecast is not None),
-        "population": (population, "--from-book", book is not None),
-        "rule": (rule, "--from-book", book is not None),
-    }
-    for option, (found, need, met) in needs.items():
-        if found is not None and not met:
-            raise InputError.one(option, f"needs {need}", found)
-    if book is not None and asked:
-        raise InputError.one("for", "cannot go with --from-book", shown)
-    if len(asked) > len(targets) + (uploads is not None) or (
-        targets and uploads is not None
-    ):
-        text = "must name each target once, and uploads alone (planning.max_uploads limits them)"
-        raise InputError.one("for", text, shown)
+    question = _Question.of(
+        asked,
+        solve_for=solve_for,
+        proxy=forecast,
+        known_accuracy=known_accuracy,
+        coverage=coverage,
+        book=book,
+        population=population,
+        rule=rule,
+    )
 
-    # Files that are read must stay; the picture's kind is refused before anything is written.
-    inputs: list[str | Path] = [*problem.sources(spec)]
-    inputs += [one for one in (forecast, coverage) if one is not None]
-    if book is not None:
-        from privplan.book.database import address_of
-        from privplan.book.database import shown as shown_address
-
-        inputs.append(shown_address(address_of(book)))
-    refuse_overwriting(inputs, (output, plot))
+    # Files that are read stay; a picture of an unknown kind is refused before solving.
+    refuse_overwriting(question.inputs(problem, spec), (output, plot))
     if plot is not None:
         from privplan.report.style import picture_name
 
         picture_name(plot)
-    model: Any = None
-    if forecast is not None:
-        from privplan.forecast.coverage import read_coverage
-        from privplan.forecast.model import forecaster_with, with_forecast
-
-        model = forecaster_with(forecast, known_accuracy, coverage)
-        proxy = model.table
-        held = read_coverage(coverage, problem, proxy.classes, proxy.skew)
-
-    expect = (
-        None if model is None else partial(with_forecast, model=model, coverage=held)
-    )
-    if targets:
-        from privplan.planning.inverse import solve_for as solved_for
-
-        plan = solved_for(problem, targets, solve_for or "", forecast=expect)
-    elif book is not None:
-        from privplan.book.replan import solve_at
-
-        plan = solve_at(problem, book, population or "", rule)
-    else:
-        from privplan.planning.solver import solve
-
-        if uploads is not None:
-            from privplan.planning.inverse import with_uploads
-
-            problem = with_uploads(problem, uploads)
-        plan = solve(problem)
-    if expect is not None and plan.forecast is None:
-        plan = expect(plan)
+    expect = question.expectation(problem)
+    solved = question.plan(problem, expect)
 
     findings: dict[str, Finding] = {}
     if prove:
-        plan, findings = with_proofs(plan)
+        solved, findings = with_proofs(solved)
     if output is not None:
-        plan.save(output)
+        solved.save(output)
     if plot is not None:
-        plan.plot().save(plot)
+        solved.plot().save(plot)
     if form == "json":
-        render.text(plan.to_json().rstrip("\n"))
+        render.text(solved.to_json().rstrip("\n"))
     else:
-        others = alternatives(plan, expect)
-        sentences, table = answer(plan, others)
-        for line in sentences:
-            render.text(line)
-        render.table(*table)
-        if details:
-            render.table(*plan_table(plan))
-        if details or prove:
-            render.table(*certificate_table(plan.certificate, plan.identity, findings))
-        for line in unproven_lines(findings):
-            render.text(line)
-        if others and (details or model is not None):
-            render.table(*alternatives_table(others, plan))
-        if any(group.risk is not None for group in plan.spec.groups):
-            from privplan.planning.risks import risks_of
-
-            render.table(*risk_table(risks_of(plan), plan))
-        for line in (*(plan_lines(plan) if details else ()), *forecast_lines(plan)):
-            render.text(line)
+        _show(solved, expect, findings if prove else None, details)
         for path in (output, plot):
             if path is not None:
                 render.text(f"wrote {path}")
-        written = "PLAN" if output is None else shlex.quote(output)
-        method = "planned" if plan.unit == "client" else "NAME"
-        own = plan.spec.model.options
-        render.text(
-            f"next: privplan simulate {written} --algorithm {method}{own} -o run"
-        )
-        if not details:
-            render.text("certificate, terms and status: --details")
-    initial = plan.spec.model.initial
-    of_file = () if initial is None else initial.warnings()
-    lines = (*attention_lines(plan), *unspent_lines(plan))
-    for warning in (*plan.warnings, *lines, *replaced_lines(data, plan), *of_file):
+        _show_next(solved, output, details)
+
+    warnings = [*solved.warnings, *attention_lines(solved)]
+    warnings += replaced_lines(data, solved)
+    initial = solved.spec.model.initial
+    if initial is not None:
+        warnings += initial.warnings()
+    for warning in warnings:
         render.warn(warning)
+
+
+def _show(
+    plan: Plan,
+    expect: Callable[[Plan], Plan] | None,
+    findings: dict[str, Finding] | None,
+    details: bool,
+) -> None:
+    """Print a plan.
+
+    Args:
+        plan: what was solved.
+        expect: what gives a plan its forecast, where there are proxy runs.
+        findings: of proofs by group; None where nothing was to be proven.
+        details: whether to show certificate, terms, status and recipe, too.
+    """
+    from privplan.forecast.target import forecast_lines
+    from privplan.planning.alternatives import alternatives
+    from privplan.planning.floors import floor_lines
+    from privplan.planning.unspent import unspent_lines
+    from privplan.proven import lines as unproven_lines
+    from privplan.report import tables
+
+    compared = alternatives(plan, expect)
+    sentences, table = tables.answer(plan, compared)
+    for line in (*sentences, *floor_lines(plan), *unspent_lines(plan)):
+        render.text(line)
+    render.table(*table)
+    if details:
+        render.table(*tables.plan_table(plan))
+    proofs = findings or {}
+    if details or findings is not None:
+        certificate = tables.certificate_table(plan.certificate, plan.identity, proofs)
+        render.table(*certificate)
+    for line in unproven_lines(proofs):
+        render.text(line)
+    if compared and (details or expect is not None):
+        render.table(*tables.alternatives_table(compared, plan))
+    if any(group.risk is not None for group in plan.spec.groups):
+        from privplan.planning.risks import risks_of
+
+        render.table(*tables.risk_table(risks_of(plan), plan))
+    if details:
+        for line in tables.plan_lines(plan):
+            render.text(line)
+    for line in forecast_lines(plan):
+        render.text(line)
+
+
+def _show_next(plan: Plan, output: str | None, details: bool) -> None:
+    """Print what to do with a plan."""
+    written = "PLAN" if output is None else shlex.quote(output)
+    method = "planned" if plan.unit == "client" else "NAME"
+    options = plan.spec.model.options
+    render.text(
+        f"next: privplan simulate {written} --algorithm {method}{options} -o run"
+    )
+    if not details:
+        render.text("certificate, terms and status: --details")
 
 
 # --- ``privplan explain``: the bounds behind a plan, term by term. -------------------------------
@@ -274,9 +369,20 @@ def solve_command(
     show_default=True,
     help="Delta of that epsilon.",
 )
+@click.option(
+    "--set",
+    "constants",
+    type=_Target(),
+    multiple=True,
+    help="A constant of the bounds that no field states, such as alpha_bar=0.5.",
+)
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 def explain_command(
-    plan: str | None, epsilon: float | None, delta: float, form: str
+    plan: str | None,
+    epsilon: float | None,
+    delta: float,
+    constants: tuple[tuple[str, float], ...],
+    form: str,
 ) -> None:
     """Show each term of the bounds of PLAN as a formula and a number, and its reasons.
 
@@ -296,7 +402,7 @@ def explain_command(
     from privplan.verification.promise import require_certified
 
     solved = require_certified(Plan.load(plan))
-    rows = explain(solved)
+    rows = explain(solved, dict(constants))
     if form == "json":
         render.data([vars(row) for row in rows])
         return
@@ -306,11 +412,7 @@ def explain_command(
         if all(row.value is None for row in terms):
             lacking.append(name)
             continue
-        needs = [f"needs {', '.join(row.needs)}" for row in terms]
-        cells = [
-            [row.term, row.formula, need if row.value is None else f"{row.value:.6g}"]
-            for row, need in zip(terms, needs, strict=True)
-        ]
+        cells = [[row.term, row.formula, row.cell] for row in terms]
         render.table(f"{name}: {terms[0].source}", ["term", "formula", "value"], cells)
     if solved.guarantee == PLD:  # these are of a single run
         from privplan.errors import UnsupportedError
@@ -323,7 +425,8 @@ def explain_command(
             render.text(f"no risks: {error}")
     if lacking:
         render.text(
-            f"constants are missing for: {', '.join(lacking)} (--format json names them)"
+            f"constants are missing for: {', '.join(lacking)} (--set NAME=VALUE states "
+            "them, --format json names them)"
         )
     for line in explanation(solved):
         render.text(line)

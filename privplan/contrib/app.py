@@ -136,17 +136,10 @@ class Desk:
             data = Spec.load(spec).plain() if data.get("groups_from") else data
         if proxy is None:
             return cls(data)
-        from privplan.forecast.coverage import read_coverage
         from privplan.forecast.model import forecaster_with, with_forecast
 
         model = forecaster_with(proxy, None, None)
-        table = model.table
-
-        def forecast(plan: Plan) -> Plan:
-            held = read_coverage(None, plan.spec, table.classes, table.skew)
-            return with_forecast(plan, model, held)
-
-        return cls(data, forecast)
+        return cls(data, lambda plan: with_forecast(plan, model, None))
 
     def shown(self) -> Shown:
         """The plan of the numbers that stand in the fields, or what is wrong with which."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,11 +94,11 @@ class Coverage(Value):
         return normalised
 
 
-def even_coverage(spec: Spec, classes: int) -> Coverage:
-    """Every group holds all classes alike."""
+def even_coverage(spec: Spec, classes: int, skew: float = 0.0) -> Coverage:
+    """Every group holds all classes alike, and clients differ by a skew."""
     group_shares = (1 / classes,) * classes
     shares = (group_shares,) * len(spec.groups)
-    return Coverage(shares=shares, clients=client_shares(spec))
+    return Coverage(shares=shares, clients=client_shares(spec), skew=skew)
 
 
 def client_shares(spec: Spec) -> tuple[float, ...]:
@@ -107,30 +107,38 @@ def client_shares(spec: Spec) -> tuple[float, ...]:
 
 
 def read_coverage(
-    path: Path | str | None, spec: Spec, classes: int, skew: float = 0.0
-) -> Coverage:
-    """Which classes each group of a spec holds.
+    source: Path | str | Mapping[str, Any] | None,
+    spec: Spec,
+    classes: int,
+    skew: float = 0.0,
+) -> Coverage | None:
+    """Which classes each group of a spec holds; None where nothing says so.
 
     Args:
-        path: of JSON such as {"strict": [0.5, 0.5, 0]}; all alike without a file.
-        spec: whose groups these are.
-        classes: number of classes.
-        skew: of the clients' labels where the file does not say it: the proxy's.
+        source: a mapping such as {"strict": [0.5, 0.5, 0]}, or the path of its JSON.
+        spec: whose groups it names.
+        classes: how many classes there are.
+        skew: of the clients' labels where the source does not say it: the proxy's.
+
+    Raises:
+        InputError: naming what is not a share of classes.
     """
-    if path is None:
-        return even_coverage(spec, classes).model_copy(update={"skew": skew})
+    if source is None:
+        return None
+    data: Any = source
+    if isinstance(source, Path | str):
+        data = read_json(source, "coverage")
     names = [group.name for group in spec.groups]
-    rows = read_json(path, "coverage")
-    frequency = None
-    if isinstance(rows, dict):
-        skew = rows.pop("skew", skew)
-        frequency = rows.pop("frequency", None)
+    rule = f"must name the groups {', '.join(names)}"
+    if not isinstance(data, Mapping):
+        raise InputError.one("coverage", rule, type(data).__name__)
+    rows = dict(data)
+    skew = rows.pop("skew", skew)
+    frequency = rows.pop("frequency", None)
     if not _is_number(skew) or not 0 <= skew <= 1:
         raise InputError.one("coverage.skew", "must be a number in [0, 1]", skew)
-    if not isinstance(rows, dict) or sorted(rows) != sorted(names):
-        raise InputError.one(
-            "coverage", f"must name the groups {', '.join(names)}", rows
-        )
+    if sorted(map(str, rows)) != sorted(names):
+        raise InputError.one("coverage", rule, ", ".join(map(str, rows)))
     for name, row in rows.items():
         _check_row(name, row, classes)
     if frequency is not None:
@@ -139,12 +147,12 @@ def read_coverage(
     shares = []
     for name in names:
         total = sum(rows[name])
-        shares.append(tuple(count / total for count in rows[name]))
+        shares.append(tuple(float(count / total) for count in rows[name]))
     return Coverage(
         shares=tuple(shares),
         clients=client_shares(spec),
         skew=skew,
-        frequency=None if frequency is None else tuple(frequency),
+        frequency=None if frequency is None else tuple(map(float, frequency)),
     )
 
 
@@ -154,7 +162,7 @@ def _is_number(value: object) -> bool:
 
 def _check_row(name: str, row: Any, classes: int) -> None:
     """Raise InputError unless a row has a number per class, with a positive sum."""
-    is_valid = isinstance(row, list) and all(
+    is_valid = isinstance(row, list | tuple) and all(
         _is_number(count) and 0 <= count < _MAX_COUNT for count in row
     )
     if not is_valid or len(row) != classes or sum(row) <= 0:

@@ -14,17 +14,23 @@ curve fitted to the runs of all other partitions, as those plans are.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import permutations
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from privplan.errors import InputError
-from privplan.forecast.coverage import Coverage, read_coverage
+from privplan.forecast.assumption import (
+    STATED,
+    assumption_of,
+    covering,
+    possible_coverages,
+)
+from privplan.forecast.coverage import Coverage, even_coverage, read_coverage
 from privplan.forecast.curve import (
     Fit,
     Floats,
@@ -335,7 +341,7 @@ def forecaster(path: str) -> Forecaster:
 
 
 def forecaster_with(
-    path: str, anchor: str | None, coverage: Path | str | None
+    path: str, anchor: str | None, coverage: Path | str | Mapping[str, Any] | None
 ) -> Forecaster:
     """The forecaster of a file, anchored by PLAN.json=ACCURACY where there is one."""
     if anchor is None:
@@ -350,13 +356,29 @@ def forecaster_with(
         raise InputError.one("known_accuracy", rule, anchor)
     table = ProxyTable.load(path)
     plan = Plan.load(Path(where))
-    held = read_coverage(coverage, plan.spec, table.classes, table.skew)
-    point = Point(plan_features(plan), held)
+    class_shares = read_coverage(coverage, plan.spec, table.classes, table.skew)
+    if class_shares is None:
+        class_shares = even_coverage(plan.spec, table.classes, table.skew)
+    point = Point(plan_features(plan), class_shares)
     return Forecaster(table, Anchor(point, percent / 100))
 
 
-def with_forecast(plan: Plan, model: Forecaster, coverage: Coverage) -> Plan:
-    """The plan with its forecast."""
+def with_forecast(plan: Plan, model: Forecaster, coverage: Coverage | None) -> Plan:
+    """The plan with its forecast.
+
+    Args:
+        plan: the plan.
+        model: what forecasts.
+        coverage: which classes each group holds; None where nothing says so.
+    """
     names = [group.name for group in plan.groups]
-    forecast = model.forecast(plan_features(plan), coverage, names)
-    return plan.model_copy(update={"forecast": forecast})
+    features = plan_features(plan)
+    coverages = [coverage] if coverage else []
+    assumes = STATED
+    if coverage is None:
+        table = model.table
+        coverages = possible_coverages(plan.spec, table.classes, table.skew)
+        assumes = assumption_of(plan.spec)
+    forecasts = [model.forecast(features, shares, names) for shares in coverages]
+    expected = covering(forecasts).model_copy(update={"assumes": assumes})
+    return plan.model_copy(update={"forecast": expected})

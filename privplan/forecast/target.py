@@ -26,7 +26,7 @@ def forecast_lines(plan: Plan) -> list[str]:
     groups = [f"{group.group} {_shown(group)}" for group in forecast.groups]
     lines = [
         f"forecast: accuracy {_shown(forecast)} ({forecast.level:.0%} interval, {basis}); "
-        f"{', '.join(groups)}"
+        f"{', '.join(groups)}{_assumption(forecast)}"
     ]
     width = forecast.upper - forecast.lower
     if width > WIDE:
@@ -37,6 +37,11 @@ def forecast_lines(plan: Plan) -> list[str]:
     if forecast.distance > EXTRAPOLATES_FROM:
         lines.append(f"forecast {extrapolates(forecast.distance)}")
     return lines
+
+
+def _assumption(forecast: Forecast) -> str:
+    """What a forecast assumes of the groups' classes, where it says so."""
+    return f"; assumes {forecast.assumes}" if forecast.assumes else ""
 
 
 def extrapolates(distance: float) -> str:

@@ -8,11 +8,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from privplan.accounting.audibility import AUDIBLE
 from privplan.errors import PrivplanError
 from privplan.plan import Forecast, Plan
 from privplan.planning.choices import task_of
 from privplan.planning.error import Allocation
-from privplan.planning.problem import problem_of, provisioned_noise_multiplier
+from privplan.planning.problem import (
+    least_shares,
+    problem_of,
+    provisioned_noise_multiplier,
+)
 from privplan.planning.recipe import relative_noise
 from privplan.planning.search import estimated
 from privplan.planning.solver import solve
@@ -68,20 +73,24 @@ def alternatives(
     if not has_choice or len(budgets) == 1 or len(plan.groups) > MOST_COMPARED:
         return ()
 
-    strictest = {
+    strictest: dict[str, Any] = {
         "epsilon": min(group.epsilon for group in plan.groups),
         "delta": min(group.delta for group in plan.groups),
         "risk": None,
     }
     alike = spec.planning.model_copy(update={"least_share": 0.0})
     even = spec.planning.model_copy(update={"least_share": 1.0})
+    no_floor = {"least_share": None}
+    alike_groups = tuple(group.model_copy(update=no_floor) for group in spec.groups)
+    strictest |= no_floor
     strict_groups = tuple(group.model_copy(update=strictest) for group in spec.groups)
+    alike_change = {"groups": alike_groups, "planning": alike}
     strict_change = {"groups": strict_groups, "planning": even}
     population = spec.population
     counts = [group.weight * population / group.clients for group in plan.groups]
     noise = relative_noise(plan)
     return (
-        _alternative("groups alike", spec, {"planning": alike}, forecast),
+        _alternative("groups alike", spec, alike_change, forecast),
         Alternative("this plan", tuple(counts), noise, plan.forecast),
         _alternative("strictest for all", spec, strict_change, forecast),
     )
@@ -101,10 +110,10 @@ def _alternative(
     problem = problem_of(changed)
     allocation = estimated(task_of(changed, problem))
     counts = tuple((allocation.weights / problem.shares).tolist())
-    return Alternative(name, counts, _relative_noise(changed, allocation), expected)
+    return Alternative(name, counts, relative_noise_of(changed, allocation), expected)
 
 
-def _relative_noise(spec: Spec, allocation: Allocation) -> float:
+def relative_noise_of(spec: Spec, allocation: Allocation) -> float:
     """Norm of the mean update's noise over the clipping norm, as ``relative_noise``."""
     multiplier = provisioned_noise_multiplier(spec, allocation)
     return multiplier * math.sqrt(spec.model.parameters) * spec.noise_left
@@ -167,7 +176,10 @@ def _weight_lines(plan: Plan) -> list[str]:
     if is_limited:
         threshold = max(HARDLY, _AT_LEAST_SHARE * least_share)
     few = []
-    for group in plan.groups:
+    for group, floor in zip(plan.groups, least_shares(spec), strict=True):
+        # Of a group that no weight can help, ``floors.audibility_lines`` says so.
+        if is_chosen and not floor and group.audibility < AUDIBLE:
+            continue
         if group.weight < threshold * group.clients / spec.population:
             few.append(group)
     if not few:
@@ -191,7 +203,7 @@ def _remedies(spec: Spec) -> list[str]:
         if changed.expected_cohort <= changed.population:
             with suppress(PrivplanError):
                 allocation = estimated(task_of(changed, problem_of(changed)))
-                noise_by_change.append((_relative_noise(changed, allocation), name))
+                noise_by_change.append((relative_noise_of(changed, allocation), name))
     best = sorted(noise_by_change)[:_REMEDIES]
     return [f"{noise:.3g} with {name}" for noise, name in best]
 

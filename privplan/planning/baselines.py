@@ -199,12 +199,14 @@ def plain(spec: Spec, **planning: Any) -> Spec:
     """The spec as the papers see it: a release per group, participation weights, no recipe."""
     data, cohort = without_recipe(spec.model_dump(mode="json")), spec.expected_cohort
     data["cohort"] = None if spec.everyone and cohort < spec.population else cohort
-    own = ("sampling_ratio", "min_sampling_ratio", "max_sampling_ratio", "min_weight")
+    own = ("sampling_ratio", "min_sampling_ratio", "max_sampling_ratio", "min_weight",
+           "least_share")  # fmt: skip
     for group in data["groups"]:
         group.update(dict.fromkeys(own))
     changes = {
         "weights": "participation", "sparsification": "none", "release": "per_group",
-        "free": ["ratios", "weights"], "least_share": None, **planning,
+        "free": ["ratios", "weights"], "least_share": None, "slack": None,
+        **planning,
     }  # fmt: skip
     data["planning"] = {**data["planning"], **changes}
     return Spec.parse(data)

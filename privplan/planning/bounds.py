@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,12 +28,14 @@ class Bound:
         source: paper and theorem.
         bounds: quantity that the sum of the terms bounds, with its unit.
         terms: sympy expressions by name of the error.
+        conditions: those of the theorem by name: the sides of left <= right.
     """
 
     name: str
     source: str
     bounds: str
     terms: Mapping[str, Any]
+    conditions: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
 
 
 def _symbolic() -> Any:
@@ -101,6 +103,9 @@ def _theorem_3(groups: int, joint: bool) -> Bound:
     mu2 = 32 * smooth * eta * tau + smooth * eta + smooth * eta / tau
     mu3 = 4 * smooth / (eta * tau)
     squared_noise = squared_noise_multiplier(groups, joint)
+    # beta bounds the dissimilarity of local gradients (Assumption 3).
+    beta = symbol("beta")
+    steps = 1 / (4 * smooth * beta**2 * (tau + 1) + 8 * smooth * tau * beta**2)
     return Bound(
         "gdpfed_plus",
         "GDPFed+, Theorem 3 (last term with r_m^2, as its proof has it)",
@@ -110,6 +115,10 @@ def _theorem_3(groups: int, joint: bool) -> Bound:
             "dissimilarity": mu1 * kappa**2,
             "local_variance": mu2 * _lost_variance(groups),
             "privacy_noise": mu3 * dim * clip**2 * squared_noise,
+        },
+        {
+            "local rate": (eta, steps),
+            "rate of all steps": (eta, 1 / (16 * tau * smooth)),
         },
     )
 
@@ -155,16 +164,23 @@ def _printed(name: str, groups: int, joint: bool) -> Bound:
     """A bound of ``bounds.yaml``."""
     sympy = _symbolic()
     entry = load_yaml(_FILE.read_text(), _FILE.name)[name]
-    texts = entry["terms"]
-    names: set[str] = set()
-    for text in texts.values():
-        names.update(re.findall(r"[A-Za-z]\w*", text))
-    symbols_by_name = {word: symbol(word) for word in names - {"sqrt"}}
+    inequalities = entry.get("conditions", {})
+    text = " ".join(map(str, [*entry["terms"].values(), *inequalities.values()]))
+    names = set(re.findall(r"[A-Za-z]\w*", text)) - _FUNCTIONS
+    symbols_by_name = {word: symbol(word) for word in names}
     terms: dict[str, Any] = {}
-    for term, text in texts.items():
-        terms[term] = sympy.sympify(text, symbols_by_name)
-    return Bound(name, entry["source"], entry["bounds"], terms)
+    for term, formula in entry["terms"].items():
+        terms[term] = sympy.sympify(formula, symbols_by_name)
+    conditions: dict[str, tuple[Any, Any]] = {}
+    for condition, (left, right) in inequalities.items():
+        conditions[condition] = (
+            sympy.sympify(left, symbols_by_name),
+            sympy.sympify(right, symbols_by_name),
+        )
+    return Bound(name, entry["source"], entry["bounds"], terms, conditions)
 
+
+_FUNCTIONS = {"sqrt", "Min"}  # of sympy, in formulas of ``bounds.yaml``
 
 # Name -> the bound for a number of groups and a kind of release.
 BOUNDS: dict[str, Callable[[int, bool], Bound]] = {

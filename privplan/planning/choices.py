@@ -37,6 +37,7 @@ from privplan.planning.objectives import clip_bias, heterogeneity_of, objective_
 from privplan.planning.published import kept_fractions
 from privplan.planning.search import allocate, estimated
 from privplan.planning.task import Task
+from privplan.spec.planning import SLACK
 from privplan.spec.spec import Spec
 
 # Weights that a rule gives miss a group's least weight by less only by rounding.
@@ -64,7 +65,14 @@ def task_of(spec: Spec, problem: problems.Problem) -> Task:
         limits = problems.Limits(equal, equal, limits.min_weights)
     coefficients = objective_of(spec).coefficients(spec, problem)
     accountant = spec.planning.accountant
-    return Task(problem, limits, coefficients, spec.release, accountant)
+    return Task(problem, limits, coefficients, spec.release, accountant, slack_of(spec))
+
+
+def slack_of(spec: Spec) -> float:
+    """By how much the objective may exceed the least one; 0 with a sum per group."""
+    if spec.release != "joint":
+        return 0.0
+    return SLACK if spec.planning.slack is None else spec.planning.slack
 
 
 def optimised(spec: Spec, problem: problems.Problem) -> Decisions:

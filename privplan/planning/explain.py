@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
+from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.planning.bounds import BOUNDS, Bound, missing, number
 from privplan.planning.objectives import all_objectives
@@ -25,6 +30,7 @@ class Explained:
         formula: the term in symbols; groups are counted from 1.
         value: its number for the plan, if all constants have values.
         needs: constants that have no value, when there is no number.
+        met: of a condition of the theorem, whether it is; None for terms.
     """
 
     bound: str
@@ -33,10 +39,29 @@ class Explained:
     formula: str
     value: float | None
     needs: tuple[str, ...]
+    met: bool | None = None
+
+    @property
+    def cell(self) -> str:
+        """The number, whether the condition is met, or what is needed for either."""
+        if self.needs:
+            return f"needs {', '.join(self.needs)}"
+        if self.met is not None:
+            return "met" if self.met else "NOT met"
+        return f"{self.value:.6g}"
 
 
-def explain(plan: Plan) -> list[Explained]:
-    """Every term of every bound for a plan, with numbers where constants have values.
+def explain(
+    plan: Plan, constants: Mapping[str, float] = MappingProxyType({})
+) -> list[Explained]:
+    """Every term and condition of every bound, with numbers where they have values.
+
+    Args:
+        plan: the plan.
+        constants: values of symbols that neither plan nor spec states.
+
+    Raises:
+        InputError: for a constant that no bound needs, or that is not positive.
 
     For a plan that protects records: the noise variance and the weight of each client.
     The bounds of the literature are left out for plans with correlated noise: they
@@ -44,9 +69,10 @@ def explain(plan: Plan) -> list[Explained]:
     """
     if plan.unit == "record":
         return explain_records(plan)
-    values = values_of(plan)
+    values = {**values_of(plan), **constants}
     correlated = len(plan.spec.mixture) > 1
     bounds = symbolic_bounds(len(plan.groups), plan.release == "joint")
+    _check_constants(plan, constants, bounds)
     rows: list[Explained] = []
     for name, bound in bounds.items():
         if correlated and name in BOUNDS:
@@ -56,7 +82,34 @@ def explain(plan: Plan) -> list[Explained]:
             value = None if needs else number(expression, values)
             formula = str(expression)
             rows.append(Explained(name, bound.source, term, formula, value, needs))
+        for condition, (left, right) in bound.conditions.items():
+            needs = tuple(sorted({*missing(left, values), *missing(right, values)}))
+            met = None if needs else number(left, values) <= number(right, values)
+            term = f"if {condition}"
+            formula = f"{left} <= {right}"
+            rows.append(Explained(name, bound.source, term, formula, None, needs, met))
     return rows
+
+
+def _check_constants(
+    plan: Plan, constants: Mapping[str, float], bounds: Mapping[str, Bound]
+) -> None:
+    """Raise InputError for constants that are not open in any bound."""
+    values = values_of(plan)
+    expressions: list[Any] = []
+    for bound in bounds.values():
+        expressions += bound.terms.values()
+        for inequality in bound.conditions.values():
+            expressions += inequality
+    open_names: set[str] = set()
+    for formula in expressions:
+        open_names.update(missing(formula, values))
+    for name, value in constants.items():
+        if name not in open_names:
+            text = f"must be one of {', '.join(sorted(open_names))}"
+            raise InputError.one("set", text, name)
+        if not 0 < value < math.inf:
+            raise InputError.one(f"set.{name}", "must be positive and finite", value)
 
 
 def symbolic_bounds(groups: int = 1, joint: bool = False) -> dict[str, Bound]:

@@ -154,20 +154,20 @@ def root(
     previous: _Point | None = None
     plan: EvaluationPlan | None = None
     for _ in range(_MOST_STEPS):
-        log_excess, plan = _log_excess(budget, ratio, log_noise, accountant, plan)
-        point = _Point(log_noise, log_excess)
+        excess, plan = log_excess(budget, ratio, log_noise, accountant, plan)
+        point = _Point(log_noise, excess)
         if bracket.ends_at(point):
             break
         bracket.narrow(point)
 
-        if not math.isfinite(log_excess):
-            following = log_noise + math.copysign(_STEP_WITHOUT_SLOPE, log_excess)
+        if not math.isfinite(excess):
+            following = log_noise + math.copysign(_STEP_WITHOUT_SLOPE, excess)
         else:
             if previous is not None and previous.differs(point, _SMALLEST_DIFFERENCE):
                 slope = previous.steepness(point)
                 slope_is_measured = True
-            following = log_noise + log_excess / slope
-            if abs(log_excess) >= _PLAN_SERVES_WITHIN:
+            following = log_noise + excess / slope
+            if abs(excess) >= _PLAN_SERVES_WITHIN:
                 plan = None
             tolerance = last_step if slope_is_measured else _EXACT_LAST_STEP
             if abs(following - log_noise) <= tolerance:
@@ -183,7 +183,7 @@ def root(
     return log_noise, slope
 
 
-def _log_excess(
+def log_excess(
     budget: Budget,
     ratio: float,
     log_noise: float,

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privplan.accounting.audibility import AUDIBLE, audibility
 from privplan.accounting.calibrate import LEAST_RATIO
 from privplan.accounting.release import Relation, SamplingLaw, Unit
 from privplan.errors import InfeasibleError
@@ -162,8 +163,8 @@ def limits_of(spec: Spec, problem: Problem) -> Limits:
 
     A group without ``min_sampling_ratio`` still expects at least one participation over
     the whole run and a thousandth of an equal share of the cohort; below a ratio of
-    delta / T its budget would need no noise at all. Where ``min_weight`` of some groups
-    leaves less than ``planning.least_share`` to the others, these share it by their
+    delta / T its budget would need no noise at all. Where floors that groups state
+    leave less than ``planning.least_share`` to the others, these share it by their
     clients.
 
     Raises:
@@ -184,7 +185,7 @@ def limits_of(spec: Spec, problem: Problem) -> Limits:
     lower = np.maximum(requested, implied)
     lower = np.minimum(lower, np.maximum(upper, requested))
 
-    floors = np.array([group.min_weight or 0.0 for group in spec.groups])
+    floors = _stated_floors(spec, problem)
     _check_floors(floors)
     _check_ratios(problem, requested, upper)
     _check_cohort(problem, lower, upper)
@@ -195,15 +196,45 @@ def limits_of(spec: Spec, problem: Problem) -> Limits:
     return Limits(lower, upper, floors)
 
 
+def _stated_floors(spec: Spec, problem: Problem) -> Floats:
+    """The least weights that groups state themselves, shape (groups,)."""
+    floors: list[float] = []
+    for group, share in zip(spec.groups, problem.shares, strict=True):
+        least_weight = (group.least_share or 0.0) * share
+        floors.append(max(group.min_weight or 0.0, least_weight))
+    return np.array(floors)
+
+
 def _with_least_share(spec: Spec, problem: Problem, floors: Floats) -> Floats:
     """Floors that give each group its least share, as far as the floors leave it."""
-    shares = problem.shares
-    none = np.zeros_like(shares)
-    _, possible = fill(none, shares, floors, np.ones_like(shares), 1.0)
-    least_share = spec.planning.least_share
-    if least_share is None:
-        least_share = LEAST_SHARE_OF_SPECS
-    return np.maximum(floors, min(least_share, possible) * shares)
+    least_weights = least_shares(spec) * problem.shares
+    shares_out = least_weights > 0
+    if not shares_out.any():
+        return floors
+    rates = least_weights[shares_out]
+    none = np.zeros_like(rates)
+    unclaimed = 1.0 - float(floors[~shares_out].sum())
+    _, level = fill(none, rates, floors[shares_out], none + 1.0, unclaimed)
+    return np.maximum(floors, min(1.0, level) * least_weights)
+
+
+def least_shares(spec: Spec) -> Floats:
+    """The least weight of each group over its share of the clients, shape (groups,).
+
+    By the group itself, by ``planning.least_share``, or by default; a group that cannot
+    be heard at any weight has none by default, since its floor would help nobody.
+    """
+    shares: list[float] = []
+    for group in spec.groups:
+        share = group.least_share
+        if share is None:
+            share = spec.planning.least_share
+        if share is None:
+            delta = spec.delta_of(group)
+            heard = audibility(group.clients, group.epsilon, delta, group.contributions)
+            share = LEAST_SHARE_OF_SPECS if heard >= AUDIBLE else 0.0
+        shares.append(share)
+    return np.array(shares)
 
 
 def _check_floors(floors: Floats) -> None:

@@ -7,7 +7,7 @@ takes about two searches per group.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from privplan.errors import PrivplanError
@@ -113,7 +113,7 @@ def budget_values(plan: Plan, more_by: float | None = None) -> list[BudgetValue]
 def _outcome(spec: Spec, search: Callable[[Task], Allocation]) -> _Outcome:
     """What a search finds for a spec."""
     problem = problem_of(spec)
-    allocation = search(task_of(spec, problem))
+    allocation = search(replace(task_of(spec, problem), slack=0.0))
     terms = objective_of(spec).terms(spec, problem, allocation)
     noise = provisioned_noise_multiplier(spec, allocation)
     return _Outcome(sum(terms.values()), noise)

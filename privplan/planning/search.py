@@ -4,7 +4,8 @@ One road, in ``allocate``: the task's limits are drawn together and its noise cu
 made once, which gives an ``ErrorModel``; local searches from several starts end at an
 optimum, whose model has curves refined around it; a lower bound says how far that may
 be from the least error; and the noise of the cohorts that are left is calibrated
-exactly.
+exactly. Where the task has a slack, the cohorts are moved first to those that spend
+least within it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from numpy.typing import NDArray
 
 from privplan.planning.descent import local_minimum
 from privplan.planning.dual_bound import relative_gap
-from privplan.planning.error import Allocation
+from privplan.planning.error import Allocation, terms
+from privplan.planning.frugal import allowed_noise, cheaper_cohorts
 from privplan.planning.noise import GUARANTEE, least_noise
 from privplan.planning.noise_curves import NoiseCurve, NoiseCurves, curves_of
 from privplan.planning.noise_jumps import on_one_side
@@ -55,7 +57,10 @@ _ROUNDING = 1e-12
 
 
 def allocate(task: Task) -> Allocation:
-    """The cohorts, noise and weights of least error, with exactly calibrated noise."""
+    """The cohorts, noise and weights of least error, with exactly calibrated noise.
+
+    Within the task's slack of that error, those that spend least of the budgets.
+    """
     model = error_model(task)
     starts = starts_of(model.task)
     searched = starts[:_FEW_STARTS]
@@ -76,8 +81,46 @@ def allocate(task: Task) -> Allocation:
     if task.problem.sampling.law.whole_cohorts:
         cohorts = _whole(optimum.model, cohorts)
         status += "; then rounded to whole cohorts"
+    if task.slack > 0:
+        frugal = _frugal(optimum.model, cohorts, status)
+        if frugal is not None:
+            return frugal
     noise = _calibrated_noise(optimum.model, cohorts)
     return optimum.model.allocation(cohorts, noise, status)
+
+
+def _frugal(model: ErrorModel, cohorts: Floats, status: str) -> Allocation | None:
+    """The allocation that spends least within the slack; None where none is found.
+
+    Args:
+        model: with curves refined around the best cohorts.
+        cohorts: the best ones, shape (groups,).
+        status: how far these are certified to be from the optimum.
+    """
+    places = _RefinedPlaces(model.task, model.curves)
+    best = model.allocation(cohorts, model.noise(cohorts), status)
+    for _ in range(_REFINEMENTS):
+        cohorts = cheaper_cohorts(model, best)
+        refined_model = places.refine(model, cohorts)
+        if refined_model is model:
+            break
+        model = refined_model
+    if model.task.problem.sampling.law.whole_cohorts:
+        upper = np.minimum(model.task.limits.max_cohorts, model.task.clients)
+        cohorts = whole_cohorts(cohorts, upper, round(model.task.problem.cohort))
+
+    # All groups have the noise that the slack leaves, or what their budget needs.
+    calibrated = _calibrated_noise(model, cohorts)
+    allowed = allowed_noise(model, best, cohorts)
+    noise = np.maximum(calibrated, allowed * cohorts / best.weights)
+    task = model.task
+    coefficients = task.coefficients
+    best_error = terms(best.weights, best.cohorts, best.noise, coefficients, "joint")
+    error = terms(best.weights, cohorts, noise, coefficients, "joint")
+    if error.total > (1 + task.slack) * best_error.total:
+        return None
+    status += f"; then the least spending within {task.slack:g} of it"
+    return replace(best, cohorts=cohorts, noise=noise, status=status)
 
 
 def estimated(task: Task) -> Allocation:

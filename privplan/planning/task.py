@@ -36,6 +36,7 @@ class Task:
         coefficients: coefficients of the error terms.
         release: one noisy sum of all groups, or one per group.
         accountant: name of the accountant that calibrates.
+        slack: by how much the error may exceed the least one, relatively.
     """
 
     problem: Problem
@@ -43,6 +44,7 @@ class Task:
     coefficients: Coefficients
     release: ReleaseKind
     accountant: str
+    slack: float = 0.0
 
     @property
     def clients(self) -> Floats:

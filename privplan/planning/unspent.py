@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from privplan.accounting.accountant import at_most
 from privplan.accounting.calibrate import MOST_ROUNDS, least_certified
 from privplan.plan import GroupPlan, Plan
+from privplan.planning.choices import slack_of, task_of
 from privplan.planning.noise_jumps import covered_ratio
+from privplan.planning.problem import problem_of, provisioned_noise_multiplier
+from privplan.planning.search import estimated
+from privplan.spec.planning import is_objective
 
 MOST_GROUPS = 12  # that are explained each by itself; no reader looks through more
 ENOUGH = 0.9  # share of a budget below which a plan says why the rest stays unspent
@@ -77,6 +83,8 @@ def _reason(
     if group.noise_multiplier <= _SAME_NOISE * smallest_noise:
         noise = group.noise_multiplier
         return f"less noise than {noise:.4g} is neither certified nor planned"
+    if is_objective(planning.ratios) and slack_of(plan.spec) > 0:
+        return f"all that is left would lower the noise by {_bought(plan):.1%}"
     if plan.release == "joint":
         share = group.clients / plan.spec.population
         return (
@@ -84,3 +92,11 @@ def _reason(
             "one sum of all groups less noise would mean more weight"
         )
     return "no smaller noise multiplier keeps the budget under this sampling law"
+
+
+def _bought(plan: Plan) -> float:
+    """What the budgets that a plan leaves would buy: a relative fall of its noise."""
+    spec = plan.spec
+    task = replace(task_of(spec, problem_of(spec)), slack=0.0)
+    noise = provisioned_noise_multiplier(spec, estimated(task))
+    return max(1 - noise * spec.clipping_norm / plan.mean_noise_std, 0.0)

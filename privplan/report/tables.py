@@ -123,7 +123,12 @@ def _noise_line(plan: Plan, alternatives: Sequence[Alternative]) -> str:
         what = (
             f"correlated over {rounds} rounds, in the last model as much as independent"
         )
-    return f"noise {what}: {relative_noise(plan):.4g} clipping norms{comparison}"
+    noise = relative_noise(plan)
+    over_all = noise / math.sqrt(plan.spec.rounds)
+    return (
+        f"noise {what}: {noise:.4g} clipping norms, over all {plan.spec.rounds} rounds "
+        f"{over_all:.2g} of what all clients can agree on{comparison}"
+    )
 
 
 def promise_line(plan: Plan) -> str:
@@ -162,6 +167,7 @@ def plan_table(plan: Plan) -> Table:
     cells["sigma"] = lambda group: f"{group.noise_multiplier:.5g}"
     if not is_of_records:
         cells["sent"] = lambda group: f"{group.kept_fraction:.4g}"
+        cells["N mu"] = lambda group: f"{group.audibility:.3g}"
     cells["weight"] = lambda group: f"{group.weight:.4f}"
     if not is_of_records and plan.release == "joint":
         cells["scale"] = lambda group: f"{group.scale:.4f}"
@@ -177,7 +183,8 @@ def plan_table(plan: Plan) -> Table:
     if plan.guarantee != PLD:
         several_runs = f" for one run, budgets by {plan.guarantee} for the best"
     of_clients = (
-        "sent: part of the model's parameters; scale: factor on updates in the sum; "
+        "sent: part of the model's parameters; N mu: how well the group is heard as a "
+        "whole at any weight; scale: factor on updates in the sum; "
     )
     if is_of_records:
         of_clients = ""
@@ -291,6 +298,7 @@ def alternatives_table(alternatives: Sequence[Alternative], plan: Plan) -> Table
 def explanation(plan: Plan) -> list[str]:
     """A plan in sentences: what each group pays and gains, and what was decided."""
     from privplan.forecast.target import forecast_lines
+    from privplan.planning.floors import floor_lines
     from privplan.planning.reasons import reasons
 
     several = "plan with unit: client"
@@ -308,7 +316,7 @@ def explanation(plan: Plan) -> list[str]:
         f"or {several})"
     ]
     if plan.guarantee == PLD:  # the reasons are of a single run
-        lines += reasons(plan)
+        lines += [*reasons(plan), *floor_lines(plan)]
     lines += [line for line in plan.warnings if line.startswith("planning.free: ")]
     lines += recipe_lines(plan)
     if plan.forecast is not None:

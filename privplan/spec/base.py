@@ -114,9 +114,10 @@ CHOICES = (
         _records,
         ("groups.noise_multiplier", "groups.sampling", "groups.sampling_ratio",
          "groups.min_sampling_ratio", "groups.max_sampling_ratio", "groups.min_weight",
-         "groups_from", "planning.calibration",
+         "groups.least_share", "groups_from", "planning.calibration",
          "planning.ratios", "planning.release", "planning.sparsification",
-         "planning.heterogeneity", "planning.least_share", "planning.update_norm",
+         "planning.heterogeneity", "planning.least_share", "planning.slack",
+         "planning.update_norm",
          "planning.dropout_tolerance",
          "planning.clipping", "planning.constants", "planning.update_norms",
          "planning.max_rounds", "planning.max_uploads", "planning.free.rounds",
@@ -169,8 +170,15 @@ CHOICES = (
         ONLY_OBJECTIVES,
     ),
     Choice(
+        lambda spec: (
+            _by_rule(spec) or (_clients(spec) and spec.release != "joint")
+        ),
+        ("planning.slack",),
+        "is only for an objective with planning.release: joint",
+    ),
+    Choice(
         lambda spec: _clients(spec) and spec.weighting != "optimal",
-        ("planning.least_share",),
+        ("planning.least_share", "groups.least_share"),
         "is only for planning.weights: optimal",
     ),
     Choice(

@@ -208,6 +208,10 @@ class Group(values.Value):
     min_weight: values.Fraction | None = Field(
         None, description="Least weight that the planner may choose."
     )
+    least_share: Annotated[values.NonNegative, Field(le=1)] | None = values.omitted(
+        "How much the group's clients count at least, as a part of their number; as "
+        "planning.least_share says when left out."
+    )
     sampling: SamplingLaw | None = values.omitted(
         "Sampling law of this group; the spec's when left out."
     )

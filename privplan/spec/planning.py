@@ -100,8 +100,10 @@ Ratios = Annotated[
 """A registered objective or a fixed rule."""
 
 
-# Default of ``planning.least_share``: docs/evidence/weight-floors.md.
+# Default of ``planning.least_share``: docs/evidence/fairness.md.
 LEAST_SHARE = 0.85
+# Default of ``planning.slack``: half a percent of noise, which no run tells from none.
+SLACK = 0.01
 
 Weights = Literal[
     "optimal", "population", "participation", "uniform", "inverse_variance", "epsilon"
@@ -184,7 +186,12 @@ class Planning(Value):
     )
     least_share: Annotated[NonNegative, Field(le=1)] | None = omitted(
         "How much the clients of each group count at least, as a part of their number: "
-        "1 for weights by number, 0 where groups are known to be alike; 0.85 when left out."
+        "1 for weights by number, 0 where groups are known to be alike. When left out, "
+        "0.85 for every group that can be heard."
+    )
+    slack: Annotated[NonNegative, Field(le=1)] | None = omitted(
+        "By how much the objective may exceed the least one, relatively, so that budgets "
+        "are left; 0.01 when left out, 0 for none. With one noisy sum of all groups."
     )
     update_norm: Positive | None = Field(
         None,

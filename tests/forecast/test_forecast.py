@@ -6,12 +6,14 @@ from functools import partial
 import numpy as np
 import pytest
 
+import privplan
+from privplan.errors import InputError
 from privplan.forecast import features
 from privplan.forecast.coverage import Coverage, even_coverage, read_coverage
 from privplan.forecast.curve import Point
 from privplan.forecast.model import Anchor, Forecaster, with_forecast
 from privplan.forecast.proxy_table import ProxyTable
-from privplan.forecast.target import reached_line
+from privplan.forecast.target import forecast_lines, reached_line
 from privplan.plan import Plan
 from privplan.planning.inverse import solve_for
 from privplan.planning.solver import solve
@@ -241,3 +243,74 @@ def test_the_least_budget_or_cohort_reaches_the_target(unknown, changes):
     else:
         assert plan.spec.expected_cohort < spec.expected_cohort
     assert f"for: accuracy={target:g} asks for {unknown}" in plan.warnings[0]
+
+
+TWO_GROUPS = [
+    {"name": "strict", "clients": 50, "epsilon": 2.0},
+    {"name": "loose", "clients": 50, "epsilon": 8.0},
+]
+APART = {"strict": [0.7, 0.1, 0.1, 0.1], "loose": [0.1, 0.3, 0.3, 0.3]}
+
+
+@pytest.fixture(scope="module")
+def two_groups():
+    spec = Spec.parse(load_yaml(TEXT, "spec") | {"groups": TWO_GROUPS})
+    return solve(spec, second_opinion=False)
+
+
+def test_an_interval_covers_groups_alike_and_a_strict_group_apart(two_groups, model):
+    """Two of four classes are the strict group's alone at the other end."""
+    plan = two_groups
+    open_ = with_forecast(plan, model, None).forecast
+    even = even_coverage(plan.spec, 4)
+    shares = ((0.5, 0.5, 0.0, 0.0), (0.0, 0.0, 0.5, 0.5))
+    apart = Coverage(shares=shares, clients=(0.5, 0.5))
+    assert open_.accuracy == with_forecast(plan, model, even).forecast.accuracy
+    for coverage in (even, apart):
+        stated = with_forecast(plan, model, coverage).forecast
+        assert open_.lower <= stated.lower < stated.upper <= open_.upper
+        for wide, group in zip(open_.groups, stated.groups, strict=True):
+            assert wide.lower <= group.lower < group.upper <= wide.upper
+
+
+@pytest.mark.parametrize(
+    ("changes", "phrase"),
+    [
+        ({}, "the interval also covers that strict alone holds some"),
+        ({"planning": {"least_share": 0}}, "hold all classes alike, as the spec says"),
+    ],
+)
+def test_a_forecast_states_what_it_assumes(model, changes, phrase):
+    data = load_yaml(TEXT, "spec") | {"groups": TWO_GROUPS} | changes
+    plan = with_forecast(solve(Spec.parse(data), second_opinion=False), model, None)
+    assert phrase in forecast_lines(plan)[0]
+    assert Plan.parse(json.loads(plan.to_json())).forecast == plan.forecast
+
+
+def test_coverage_is_a_mapping_in_python_and_a_file_for_the_command(
+    two_groups, tmp_path
+):
+    table().save(tmp_path / "proxy.json")
+    (tmp_path / "held.json").write_text(json.dumps(APART))
+    proxy = tmp_path / "proxy.json"
+    by_mapping = privplan.forecast(two_groups, proxy, coverage=APART)
+    assert by_mapping == privplan.forecast(
+        two_groups, proxy, coverage=tmp_path / "held.json"
+    )
+    assert by_mapping.assumes == "the classes that --coverage states for each group"
+
+
+@pytest.mark.parametrize(
+    ("coverage", "fault"),
+    [
+        ({"strict": [1, 0, 0, 0]}, "coverage: must name the groups strict, loose"),
+        (APART | {"loose": [1, 0]}, "coverage.loose: must be 4 numbers"),
+        (APART | {"loose": "abcd"}, "coverage.loose: must be 4 numbers"),
+        (APART | {"skew": 2}, "coverage.skew: must be a number in"),
+        ([1, 2], "coverage: must name the groups strict, loose, found 'list'"),
+    ],
+)
+def test_a_coverage_that_is_none_is_refused(two_groups, coverage, fault):
+    with pytest.raises(InputError) as refused:
+        read_coverage(coverage, two_groups.spec, 4)
+    assert str(refused.value).startswith(fault)

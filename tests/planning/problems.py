@@ -40,9 +40,16 @@ def spec_data(**changes):
 
 
 def make_spec(**changes):
-    """A small spec; ``planning`` is merged, everything else replaced."""
+    """A small spec; ``planning`` is merged, everything else replaced.
+
+    Plans are the best ones, without slack to spend less.
+    """
     data = spec_data()
-    data["planning"] = {**data["planning"], **changes.pop("planning", {})}
+    planning = {**data["planning"], **changes.pop("planning", {})}
+    has_slack = planning["ratios"] in ("balanced", "noise")
+    if has_slack and planning.get("release") in (None, "joint"):
+        planning = {"slack": 0.0, **planning}
+    data["planning"] = planning
     return Spec.parse({**data, **changes})
 
 

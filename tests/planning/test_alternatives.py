@@ -55,14 +55,20 @@ def test_a_least_weight_of_its_own_goes_before_the_share_of_others():
 
 def test_three_plans_stand_side_by_side():
     """Their noise is that of the plans which these specs have."""
-    plan = solve(spec())
+    plan = solve(spec(planning={"slack": 0}))
     alike, own, even = alternatives(plan)
     assert own.counts == pytest.approx(counts(plan))
     assert own.noise == relative_noise(plan)
     assert even.counts == pytest.approx([1, 1, 1])
     for found, other in (
-        (alike, spec(planning={"least_share": 0.0})),
-        (even, spec({name: (clients, 0.3) for name, (clients, _) in SIZES.items()})),
+        (alike, spec(planning={"least_share": 0.0, "slack": 0})),
+        (
+            even,
+            spec(
+                {name: (clients, 0.3) for name, (clients, _) in SIZES.items()},
+                planning={"slack": 0},
+            ),
+        ),
     ):
         expected = solve(other)
         assert found.noise == pytest.approx(relative_noise(expected), rel=2e-3)

@@ -5,6 +5,7 @@ import json
 import pytest
 import sympy
 
+from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.planning.bounds import missing, symbol
 from privplan.planning.explain import explain, symbolic_bounds
@@ -86,7 +87,11 @@ def test_theorem_3_needs_constants_and_then_is_the_bound_objective():
     constants = {"smoothness": 2.0, "initial_gap": 3.0, "local_variance": 1e-4}
     planning = {"ratios": "bound", "constants": constants, "sparsification": "none"}
     plan = solve(make_spec(planning=planning))
-    found = {row.term: row.value for row in explain(plan) if row.bound == "gdpfed_plus"}
+    found = {
+        row.term: row.value
+        for row in explain(plan)
+        if row.bound == "gdpfed_plus" and not row.term.startswith("if ")
+    }
     assert found == pytest.approx(plan.bound, rel=1e-6)
     assert found["progress"] == pytest.approx(8 * 3 / (0.5 * 10))
 
@@ -141,3 +146,43 @@ def test_a_plan_that_names_the_bias_leaning_is_read_and_explained_as_before(plan
     assert read == old
     assert read.digest == old.digest != plan.digest
     assert reasons(read) == reasons(plan)
+
+
+def test_constants_that_no_field_states_fill_every_term():
+    """The fourth and fifth term of DP2-FedSAM's Theorem 1, computed by hand."""
+    plan = solve(make_spec())
+    constants = {
+        "alpha_bar": 0.5, "alpha_tilde": 0.1, "G": 2.0, "sigma_phi": 1.0, "sigma_h": 3.0,
+        "eta_h": 0.01, "rho_sam": 0.2, "Delta": 4.0, "d_1": 100.0, "L_phi": 1.0, "L_h": 1.0,
+    }  # fmt: skip
+    rows = [row for row in explain(plan, constants) if row.bound == "dp2_fedsam"]
+    values = {row.term: row.value for row in rows if row.met is None}
+    rate = plan.spec.local.learning_rate
+    assert values["perturbation"] == pytest.approx(rate * 0.1 * 0.2**2)
+    assert values["body_variance"] == pytest.approx(rate**3 * 0.5 * 5)
+    assert not any(row.needs for row in rows)
+
+
+def test_conditions_of_theorems_are_met_or_not():
+    """eta <= 1 / (L tau sqrt(T)) for the head's rate in DP2-FedSAM."""
+    plan = solve(make_spec())
+    limit = 1 / (2 * plan.spec.local.steps * plan.spec.rounds**0.5)
+    for rate, met in ((0.99 * limit, True), (1.01 * limit, False)):
+        rows = explain(plan, {"eta_h": rate, "L_h": 2.0})
+        (condition,) = [row for row in rows if row.term == "if rate of the head"]
+        assert condition.met is met
+        assert condition.cell == ("met" if met else "NOT met")
+
+
+def test_every_theorem_has_its_conditions():
+    for name in ("gdpfed_plus", "dp2_fedsam", "dp_fedpgn", "robust_hdp", "hyperfl"):
+        assert symbolic_bounds()[name].conditions, name
+
+
+@pytest.mark.parametrize(
+    ("constants", "fault"),
+    [({"eta": 0.1}, "set: must be one of"), ({"G": -1.0}, "set.G: must be positive")],
+)
+def test_constants_that_do_not_fit_are_refused(constants, fault):
+    with pytest.raises(InputError, match=fault):
+        explain(solve(make_spec()), constants)

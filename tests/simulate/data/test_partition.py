@@ -7,9 +7,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from privplan.errors import InputError
 from privplan.planning.baselines import by_record
+from privplan.values import TitleOrNone
 from simulate.data.partition.clients import Partition, first_shared_record
 from simulate.data.partition.schemes import (
     dominant_sets,
@@ -45,6 +47,11 @@ WRITTEN = [
     "pathological:400,2",
     "pathological:3",
 ]
+
+
+@pytest.mark.parametrize("text", WRITTEN)
+def test_every_partition_can_be_recorded(text):
+    assert TypeAdapter(TitleOrNone).validate_python(text) == text
 
 
 @pytest.mark.parametrize("text", WRITTEN)
