@@ -1,10 +1,11 @@
-"""Accountants of other libraries: prv-accountant, dp-accounting and Opacus, as one class.
+"""Accountants of other libraries: prv-accountant, dp-accounting and Opacus.
 
-They are second opinions beside the guarantee and never carry it: prv-accountant's interval is
-wrong on some ordinary settings and it raises on others (Gopi, Lee and Wutschitz 2021, "Numerical
-composition of differential privacy"; see docs/sharp-edges.md). Libraries are imported when they
-are first asked, their warnings are suppressed, and a failure or an impossible result becomes an
-``UnsupportedError`` of one line.
+They are second opinions beside the guarantee and never carry it: prv-accountant's
+interval is wrong on some ordinary settings and it raises on others (Gopi, Lee and
+Wutschitz 2021, "Numerical composition of differential privacy"; see
+docs/sharp-edges.md). Libraries are imported when they are first asked, their warnings
+are suppressed, and a failure or an impossible result becomes an ``UnsupportedError`` of
+one line.
 """
 
 from __future__ import annotations
@@ -27,10 +28,14 @@ from privplan.accounting.rdp import RdpAccountant
 from privplan.accounting.release import History, Relation, SamplingLaw
 from privplan.errors import UnsupportedError
 
+# Different releases in a history above which prv-accountant, and dp-accounting, take
+# minutes.
 _FEWEST_SEGMENTS = 20
 _MOST_SEGMENTS = 50
+# Points of prv-accountant's grid, and the error to ask for relative to the Rényi bound.
 _PRV_POINTS = 500_000
 _RELATIVE_ERROR = 2e-3
+# Points of dp-accounting's grid, and its step over the deviation of a release's loss.
 _MOST_POINTS = 4e6
 _GRID = 0.01
 
@@ -49,24 +54,35 @@ def installed(package: str) -> str | None:
 
 @dataclass(frozen=True)
 class ExternalAccountant:
-    """The accountant of another library."""
+    """The accountant of another library.
 
-    name: str  # as specs and tables write it
-    library: str  # the distribution that computes the bounds
-    modules: tuple[str, ...]  # modules that must be present besides
-    # (history, relation) to one line on why the library does not cover them, or None
+    Attributes:
+        name: as specs and tables write it.
+        library: the distribution that computes the bounds.
+        modules: modules that must be present besides.
+        reason: (history, relation) to a line on why the library does not cover them, or
+            None.
+        bounds: (history, delta, relation) to bounds on epsilon, by the library.
+        kind: what tables call it.
+        guarantee: whether a guarantee may rest on it.
+        version: library and its version.
+    """
+
+    name: str
+    library: str
+    modules: tuple[str, ...]
     reason: Reason
-    bounds: Bounds  # (history, delta, relation) to bounds on epsilon, by the library
+    bounds: Bounds
     kind: str = "second opinion"
     guarantee: bool = False
     version: str = field(init=False)
 
     def __post_init__(self) -> None:
-        found = f"{self.library} {installed(self.library) or 'missing'}"
-        object.__setattr__(self, "version", found)
+        text = f"{self.library} {installed(self.library) or 'missing'}"
+        object.__setattr__(self, "version", text)
 
     def why_not(self, history: History, relation: Relation) -> str | None:
-        """One line on why the library is not available or does not cover the history."""
+        """A line on why the library is missing or does not cover the history."""
         if installed(self.library) is None or not all(map(find_spec, self.modules)):
             return f"{self.library} is not installed"
         return self.reason(history, relation) or not_gaussian(history)
@@ -77,7 +93,7 @@ class ExternalAccountant:
         try:
             with warnings.catch_warnings(), np.errstate(all="ignore"):
                 warnings.simplefilter("ignore")
-                found = self.bounds(history, delta, relation)
+                bounds = self.bounds(history, delta, relation)
         except (
             RuntimeError,
             ValueError,
@@ -85,22 +101,22 @@ class ExternalAccountant:
             ArithmeticError,
             MemoryError,
         ) as failure:
-            first = (
-                str(failure).splitlines()[0] if str(failure) else type(failure).__name__
-            )
+            reason = type(failure).__name__
+            if str(failure):
+                reason = str(failure).splitlines()[0]
             raise UnsupportedError(
-                f"{self.name}: {self.library} failed: {first}"
+                f"{self.name}: {self.library} failed: {reason}"
             ) from None
-        if not 0 <= found.lower <= found.upper:
+        if not 0 <= bounds.lower <= bounds.upper:
             raise UnsupportedError(
-                f"{self.name}: {self.library} answered [{found.lower}, {found.upper}], "
-                "which cannot be right"
+                f"{self.name}: {self.library} answered "
+                f"[{bounds.lower}, {bounds.upper}], which cannot be right"
             )
-        return found
+        return bounds
 
 
 def _prv_reason(history: History, relation: Relation) -> str | None:
-    """Poisson sampling under add/remove or zero-out, with noise and few different releases."""
+    """Poisson sampling under add/remove or zero-out, with few different releases."""
     if relation is Relation.REPLACE_ONE:
         return "prv-accountant does not cover replace_one"
     if len(history) > _FEWEST_SEGMENTS:
@@ -120,8 +136,9 @@ def _prv(history: History, delta: float, relation: Relation) -> Interval:
         return Interval(0.0, 0.0)
     # The error to ask for: a share of the Rényi bound, no finer than the grid allows.
     bound = RdpAccountant().epsilon(history, delta, Relation.ADD_REMOVE).upper
-    least = max(delta / 8000 / history.rounds, 1e-30)
-    wide = RdpAccountant().epsilon(history, least, Relation.ADD_REMOVE)
+    # The width of its grid is epsilon at a share of delta per round.
+    tail_delta = max(delta / 8000 / history.rounds, 1e-30)
+    wide = RdpAccountant().epsilon(history, tail_delta, Relation.ADD_REMOVE)
     if not math.isfinite(bound):
         raise UnsupportedError("prv: epsilon is too large for prv-accountant")
     cells = math.sqrt(history.rounds / 2 * math.log(12_000 / delta))
@@ -145,42 +162,43 @@ def _prv(history: History, delta: float, relation: Relation) -> Interval:
     )
     lower, estimate, upper = library.compute_epsilon(delta, rounds)
     if not (lower <= estimate <= upper and math.isfinite(upper) and upper >= 0):
-        found = f"[{lower}, {upper}]"
         raise UnsupportedError(
-            f"prv: prv-accountant answered {found}, which cannot be right"
+            f"prv: prv-accountant answered [{lower}, {upper}], which cannot be right"
         )
     return Interval(max(float(lower), 0.0), float(upper))
 
 
 def _dp_accounting_reason(history: History, relation: Relation) -> str | None:
-    """Fixed-size cohorts only under add/remove, as Poisson sampling at half the noise."""
+    """Of fixed-size cohorts those under add/remove, as Poisson at half the noise."""
     if len(history) > _MOST_SEGMENTS:
         return f"more than {_MOST_SEGMENTS} different releases"
     for release, _ in history:
-        fixed = (
+        if (
             release.sampling is SamplingLaw.FIXED_SIZE
             and relation is Relation.ADD_REMOVE
-        )
-        if not fixed and release.sampling.law.single not in (
-            SamplingLaw.FULL,
-            SamplingLaw.POISSON,
         ):
-            return f"dp-accounting does not cover {release.sampling} sampling under {relation}"
+            continue
+        if release.sampling.law.single not in (SamplingLaw.FULL, SamplingLaw.POISSON):
+            return (
+                f"dp-accounting does not cover {release.sampling} sampling under "
+                f"{relation}"
+            )
     return None
 
 
 def _dp_accounting(history: History, delta: float, relation: Relation) -> Interval:
     """dp-accounting's privacy loss distributions, pessimistic; the lower bound is 0.
 
-    Its default grid of 1e-4 is too coarse when the loss per round is small and too fine when
-    the total is large, so the grid follows the standard deviation of the loss per round.
+    Its default grid of 1e-4 is too coarse when the loss per round is small and too fine
+    when the total is large, so the grid follows the standard deviation of the loss per
+    round.
     """
     segments = []
     for release, count in history:
-        fixed = (
-            release.sampling is SamplingLaw.FIXED_SIZE
-        )  # as Poisson sampling at half the noise
-        sigma = release.noise_multiplier / (2 if fixed else 1)
+        sigma = release.noise_multiplier
+        if release.sampling is SamplingLaw.FIXED_SIZE:
+            # As Poisson sampling at half the noise.
+            sigma /= 2
         if sigma < math.inf and release.sampling_ratio > 0:
             segments.append((sigma, release.sampling_ratio, count))
     if any(sigma == 0 for sigma, _, _ in segments):
@@ -208,16 +226,23 @@ def _pld(
     for sigma, ratio, count in segments:
         rounds = count
         if ratio == 1:
-            sigma, rounds = sigma / math.sqrt(count), 1
-        one = pld.from_gaussian_mechanism(sigma, sampling_prob=ratio, **options)
-        one = one.self_compose(rounds) if rounds > 1 else one
-        total = one if total is None else total.compose(one)
+            # Without sampling, releases compose to a Gaussian.
+            sigma = sigma / math.sqrt(count)
+            rounds = 1
+        losses = pld.from_gaussian_mechanism(sigma, sampling_prob=ratio, **options)
+        if rounds > 1:
+            losses = losses.self_compose(rounds)
+        total = losses if total is None else total.compose(losses)
     return float(total.get_epsilon_for_delta(delta))
 
 
 def _grid(segments: list[tuple[float, float, int]], distance: int) -> float:
-    """Grid for the losses: a hundredth of the smallest standard deviation of a release's loss."""
-    deviations, square = [], 0.0
+    """Grid for the losses: a hundredth of the smallest deviation of a release's loss.
+
+    Wider where the sum of all losses would need too many points.
+    """
+    deviations: list[float] = []
+    square = 0.0
     for sigma, ratio, count in segments:
         inverse = min((distance / sigma) ** 2, 30.0)
         if ratio == 1:
@@ -251,9 +276,11 @@ def _opacus(history: History, delta: float, relation: Relation) -> Interval:
     orders = RDPAccountant.DEFAULT_ALPHAS
     total = np.zeros(len(orders))
     for release, count in history:
-        q, sigma = release.sampling_ratio, release.noise_multiplier
         total = total + rdp.compute_rdp(
-            q=q, noise_multiplier=sigma, steps=count, orders=orders
+            q=release.sampling_ratio,
+            noise_multiplier=release.noise_multiplier,
+            steps=count,
+            orders=orders,
         )
     spent = rdp.get_privacy_spent(orders=orders, rdp=total, delta=delta)[0]
     return Interval(0.0, max(0.0, float(spent)))

@@ -1,4 +1,4 @@
-"""Adapters to the accountants of other libraries; one module per library, imported by name.
+"""Adapters to other libraries; a module per library, imported by its name.
 
 A module here imports its library, so nothing else in ``privplan`` imports this package.
 """

@@ -12,6 +12,8 @@ from privplan.cli import in_section
 @in_section("tools")
 @click.command(
     "export",
+    help="Write a project that executes PLAN with its guard; replace its model and its "
+    "data.\n\nWhat a framework cannot express is refused, with the reason.",
     short_help="Write a runnable project of another framework under a plan.",
     epilog="Example: privplan export plan.json --to flower -o project",
 )
@@ -30,10 +32,7 @@ from privplan.cli import in_section
     help="A new folder; FRAMEWORK-project.",
 )
 def command(plan: str, target: str, output: Path | None) -> None:
-    """Write a project that executes PLAN with its guard; replace its model and its data.
-
-    What a framework cannot express is refused, with the reason.
-    """
+    """Write a project that executes a plan with its guard."""
     from privplan.cli import render
     from privplan.contrib.adapters.export import export
     from privplan.plan import Plan

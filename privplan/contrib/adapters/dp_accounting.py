@@ -1,8 +1,9 @@
-"""Histories from and to the events of dp-accounting, and an accountant of its interface.
+"""Histories from and to events of dp-accounting, and an accountant of its interface.
 
-The noise multiplier of an event is the noise standard deviation over the clipping norm of one
-client or record, as everywhere in privplan and in dp-accounting's PLD accountant: replacing a
-client moves the sum by two clipping norms, and so does a client that joins a fixed-size cohort.
+The noise multiplier of an event is the noise standard deviation over the clipping norm
+of one client or record, as everywhere in privplan and in dp-accounting's PLD
+accountant: replacing a client moves the sum by two clipping norms, and so does a client
+that joins a fixed-size cohort.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ def _releases(event: dp_event.DpEvent, count: int) -> Iterator[tuple[Release, in
         case dp_event.NonPrivateDpEvent():
             yield Release(0.0, 1.0, SamplingLaw.FULL), count
         case dp_event.ComposedDpEvent():
-            for one in event.events:
-                yield from _releases(one, count)
+            for part in event.events:
+                yield from _releases(part, count)
         case dp_event.SelfComposedDpEvent():
             yield from _releases(event.event, count * checked_rounds(event.count))
         case dp_event.GaussianDpEvent():
@@ -66,17 +67,19 @@ def _releases(event: dp_event.DpEvent, count: int) -> Iterator[tuple[Release, in
 def _rule(event: object) -> str:
     name = type(event).__name__
     inner = getattr(event, "event", None)
-    found = f"{name} of {type(inner).__name__}" if inner is not None else name
+    if inner is not None:
+        name += f" of {type(inner).__name__}"
     return (
-        "must be a GaussianDpEvent, one that is Poisson sampled or sampled without replacement, "
-        f"or a composition of these, found {found}"
+        "must be a GaussianDpEvent, one that is Poisson sampled or sampled without "
+        f"replacement, or a composition of these, found {name}"
     )
 
 
 def _fixed_size(
     event: dp_event.SampledWithoutReplacementDpEvent, noise: float
 ) -> Release:
-    size, cohort = event.source_dataset_size, event.sample_size
+    size = event.source_dataset_size
+    cohort = event.sample_size
     if size < 1:
         raise InputError.one("source_dataset_size", "must be 1 or more", size)
     if not 0 <= cohort <= size:
@@ -88,15 +91,15 @@ def event_from_history(
     history: History, *, clients: int | None = None
 ) -> dp_event.DpEvent:
     """A history as one event."""
-    found = []
+    events = []
     for release, count in history:
         event = _event(release, clients)
-        found.append(
-            event if count == 1 else dp_event.SelfComposedDpEvent(event, count)
-        )
-    if not found:
+        if count != 1:
+            event = dp_event.SelfComposedDpEvent(event, count)
+        events.append(event)
+    if not events:
         return dp_event.NoOpDpEvent()
-    return found[0] if len(found) == 1 else dp_event.ComposedDpEvent(found)
+    return events[0] if len(events) == 1 else dp_event.ComposedDpEvent(events)
 
 
 def _event(release: Release, clients: int | None) -> dp_event.DpEvent:
@@ -113,7 +116,8 @@ def _event(release: Release, clients: int | None) -> dp_event.DpEvent:
         return dp_event.PoissonSampledDpEvent(release.sampling_ratio, gaussian)
     if release.sampling != SamplingLaw.FIXED_SIZE:
         raise UnsupportedError(
-            f"sampling: must be full, poisson or fixed_size, found {str(release.sampling)!r}"
+            "sampling: must be full, poisson or fixed_size, found "
+            f"{str(release.sampling)!r}"
         )
     if clients is None or clients < 1:
         raise InputError.one("clients", "must be given for fixed-size cohorts", clients)
@@ -124,7 +128,7 @@ def _event(release: Release, clients: int | None) -> dp_event.DpEvent:
 
 
 class PrivplanAccountant(PrivacyAccountant):  # type: ignore[misc]
-    """dp-accounting's interface on privplan's bounds: epsilon and delta are upper bounds.
+    """dp-accounting's interface on privplan's upper bounds on epsilon and delta.
 
     Args:
         neighboring_relation: which data sets are neighbours.

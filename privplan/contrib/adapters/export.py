@@ -18,7 +18,7 @@ from privplan.errors import InputError
 from privplan.files import write_bytes, write_text
 from privplan.guard.opening import check_settings
 from privplan.guard.rounds import planned_noise_std, planned_shares
-from privplan.plan import Plan
+from privplan.plan import GroupPlan, Plan
 
 Files = dict[str, str]
 """Texts of the files by path."""
@@ -32,18 +32,21 @@ def _text(name: str, **values: object) -> str:
 
 def _ranges(plan: Plan) -> list[tuple[str, int, int]]:
     """Name, first client and number of clients of each group."""
-    found, first = [], 0
+    ranges = []
+    first = 0
     for group in plan.groups:
-        found.append((group.name, first, group.clients))
+        ranges.append((group.name, first, group.clients))
         first += group.clients
-    return found
+    return ranges
 
 
 def _groups(plan: Plan) -> str:
-    lines = [
-        f"- {json.dumps(g)[1:-1]}: {first} to {first + n - 1}, epsilon {plan.group(g).epsilon:g}"
-        for g, first, n in _ranges(plan)
-    ]
+    lines = []
+    for name, first, count in _ranges(plan):
+        # Without quotes, but with escapes for what would break the line.
+        shown = json.dumps(name)[1:-1]
+        epsilon = plan.group(name).epsilon
+        lines.append(f"- {shown}: {first} to {first + count - 1}, epsilon {epsilon:g}")
     return "\n".join(lines)
 
 
@@ -56,9 +59,15 @@ def _task(plan: Plan) -> str:
     return _text("task.py", groups=_groups(plan), **_local(plan))
 
 
-def _readme(plan: Plan, needs: str, own: str, command: str) -> str:
-    values = {"needs": needs, "own": own, "command": command, "wheel": wheel_name()}
-    return _text("README.md", **values, groups=_groups(plan))
+def _readme(plan: Plan, needs: str, user_file: str, command: str) -> str:
+    return _text(
+        "README.md",
+        needs=needs,
+        own=user_file,
+        command=command,
+        wheel=wheel_name(),
+        groups=_groups(plan),
+    )
 
 
 def wheel_name() -> str:
@@ -67,35 +76,38 @@ def wheel_name() -> str:
 
 
 def wheel() -> bytes:
-    """The running privplan as a wheel, so that a project needs no index to know its name."""
-    installed, root = distribution("privplan"), Path(str(files("privplan"))).parent
+    """The running privplan as a wheel: a project needs no index that knows its name."""
+    installed = distribution("privplan")
+    root = Path(str(files("privplan"))).parent
     info = f"privplan-{installed.version}.dist-info"
-    packed = {
-        path.relative_to(root).as_posix(): path.read_bytes()
-        for package in ("privplan", "simulate")
-        for path in sorted((root / package).rglob("*"))
-        if path.is_file() and "__pycache__" not in path.parts
-    }
+    packed: dict[str, bytes] = {}
+    for package in ("privplan", "simulate"):
+        for path in sorted((root / package).rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                packed[path.relative_to(root).as_posix()] = path.read_bytes()
     for name in ("METADATA", "entry_points.txt"):
         packed[f"{info}/{name}"] = (installed.read_text(name) or "").encode()
     # An editable installation has the licence beside the packages.
-    beside = root / "LICENSE"
+    licence_file = root / "LICENSE"
     licence = installed.read_text("licenses/LICENSE")
-    if licence is None and beside.is_file():
-        licence = beside.read_text(encoding="utf-8")
+    if licence is None and licence_file.is_file():
+        licence = licence_file.read_text(encoding="utf-8")
     packed[f"{info}/licenses/LICENSE"] = (licence or "").encode()
-    kind = "Wheel-Version: 1.0\nGenerator: privplan\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    kind = (
+        "Wheel-Version: 1.0\nGenerator: privplan\nRoot-Is-Purelib: true\n"
+        "Tag: py3-none-any\n"
+    )
     packed[f"{info}/WHEEL"] = kind.encode()
     record = ""
     for name, data in packed.items():
         digest = urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
         record += f"{name},sha256={digest},{len(data)}\n"
     packed[f"{info}/RECORD"] = f"{record}{info}/RECORD,,\n".encode()
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in packed.items():
             archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
-    return made.getvalue()
+    return content.getvalue()
 
 
 def _flower(plan: Plan, folder: Path) -> Files:
@@ -118,10 +130,11 @@ def _flower(plan: Plan, folder: Path) -> Files:
 
 
 def _nvflare(plan: Plan, folder: Path) -> Files:
-    sites = {
-        name: [f"site-{first + at + 1}" for at in range(count)]
-        for name, first, count in _ranges(plan)
-    }
+    # NVFlare names its sites from 1.
+    sites: dict[str, list[str]] = {}
+    for name, first, count in _ranges(plan):
+        numbers = range(first + 1, first + count + 1)
+        sites[name] = [f"site-{number}" for number in numbers]
     norms = {
         group.name: group.clipping_norm or plan.spec.clipping_norm
         for group in plan.groups
@@ -166,37 +179,7 @@ def _pfl(plan: Plan, folder: Path) -> Files:
 
 
 def _json(plan: Plan, folder: Path) -> Files:
-    """What an implementation of its own needs, with every number of every round spelled out."""
-    joint = plan.release == "joint"
-    groups: list[dict[str, Any]] = []
-    for group in plan.groups:
-        [share], summed = (
-            planned_shares(plan, 1, (group,)),
-            None if joint else group.name,
-        )
-        whole = (plan.spec.rounds, group.sampling_ratio, group.noise_multiplier)
-        parts = [
-            (s.rounds, s.sampling_ratio, s.noise_multiplier)
-            for s in group.segments or ()
-        ]
-        names = ("rounds", "sampling_ratio", "noise_multiplier")
-        groups.append(
-            {
-                **{
-                    name: getattr(group, name)
-                    for name in ("name", "clients", "epsilon", "delta")
-                },
-                "sampling": plan.law_of(group),
-                "clipping_norm": group.clipping_norm or plan.spec.clipping_norm,
-                "scale": group.scale,
-                "clip_bound": plan.clip_bound(group),
-                "weight_of_sum": share.factor,
-                "rounds": [
-                    dict(zip(names, one, strict=True)) for one in parts or [whole]
-                ],
-                "noise_std_of_first_round": planned_noise_std(plan, 1, summed),
-            }
-        )
+    """What another implementation needs: every number of every round, spelled out."""
     data = {
         "format": "privplan.deployment/1",
         "plan": plan.digest,
@@ -206,14 +189,50 @@ def _json(plan: Plan, folder: Path) -> Files:
         "rounds": plan.spec.rounds,
         "release": plan.release,
         "local": plan.spec.local.model_dump(mode="json"),
-        "groups": groups,
+        "groups": [_group_numbers(plan, group) for group in plan.groups],
     }
     return {"deployment.json": json.dumps(data, indent=1, allow_nan=False) + "\n"}
 
 
+def _group_numbers(plan: Plan, group: GroupPlan) -> dict[str, Any]:
+    """What a group does in each round."""
+    [share] = planned_shares(plan, 1, (group,))
+    summed_group = None if plan.release == "joint" else group.name
+    segments = [
+        {
+            "rounds": segment.rounds,
+            "sampling_ratio": segment.sampling_ratio,
+            "noise_multiplier": segment.noise_multiplier,
+        }
+        for segment in group.segments or ()
+    ]
+    whole_run = {
+        "rounds": plan.spec.rounds,
+        "sampling_ratio": group.sampling_ratio,
+        "noise_multiplier": group.noise_multiplier,
+    }
+    return {
+        "name": group.name,
+        "clients": group.clients,
+        "epsilon": group.epsilon,
+        "delta": group.delta,
+        "sampling": plan.law_of(group),
+        "clipping_norm": group.clipping_norm or plan.spec.clipping_norm,
+        "scale": group.scale,
+        "clip_bound": plan.clip_bound(group),
+        "weight_of_sum": share.factor,
+        "rounds": segments or [whole_run],
+        "noise_std_of_first_round": planned_noise_std(plan, 1, summed_group),
+    }
+
+
 TARGETS: dict[str, Callable[[Plan, Path], Files]] = {
-    "flower": _flower, "nvflare": _nvflare, "opacus": _opacus, "pfl": _pfl, "json": _json,
-}  # fmt: skip
+    "flower": _flower,
+    "nvflare": _nvflare,
+    "opacus": _opacus,
+    "pfl": _pfl,
+    "json": _json,
+}
 """Makers of the files of a project, by framework."""
 
 
@@ -222,15 +241,16 @@ def export(plan: Plan, target: str, folder: Path) -> list[Path]:
     if target not in TARGETS:
         raise InputError.one("to", f"must be one of {', '.join(TARGETS)}", target)
     check_settings(plan, "public", None)
-    made = TARGETS[target](plan, folder.resolve())
+    texts = TARGETS[target](plan, folder.resolve())
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError.one("output", "must be a new or an empty folder", str(folder))
     written = []
-    for name, text in {"plan.json": plan.to_json(), **made}.items():
+    for name, text in {"plan.json": plan.to_json(), **texts}.items():
         path = folder / name
         write_text(path, text)
         written.append(path)
-    if "README.md" in made:  # a project that runs, which needs privplan
+    # A project that runs needs privplan.
+    if "README.md" in texts:
         write_bytes(folder / wheel_name(), wheel())
         written.append(folder / wheel_name())
     return written

@@ -1,13 +1,14 @@
-"""Flower (1.41 and 1.42): a strategy that executes a plan, a client mod that clips, an accountant.
+"""Flower (1.41 and 1.42): a strategy under a plan, a client mod, an accountant.
 
 ::
 
     strategy = guarded(FedAdam(), "plan.json", "run")                           # server
     from privplan.contrib.adapters.flower import GuardedClientApp as ClientApp  # client
 
-Clients are numbered, by the node configuration ``privplan-client`` or else ``partition-id``; who is
-in which group is stated by ``members``. The wrapped strategy receives the noised mean as the one
-reply of a round, so that what it does is post-processing.
+Clients are numbered, by the node configuration ``privplan-client`` or else
+``partition-id``; who is in which group is stated by ``members``. The wrapped strategy
+receives the noised mean as the one reply of a round, so that what it does is
+post-processing.
 """
 
 from __future__ import annotations
@@ -25,9 +26,6 @@ from privplan.accounting.release import Relation, Release, SamplingLaw
 from privplan.contrib.adapters.members import members_of, opened
 from privplan.errors import InputError
 from privplan.guard import BudgetExceededError, Cohort, Guard, Layout, clip
-
-# -------------------------------------------------------------------------------------------------
-# An accountant of Flower's protocol on privplan's two-sided bounds, for one group of clients.
 
 try:
     from flwr.app import (
@@ -54,18 +52,24 @@ except ImportError as error:
     ) from error
 
 
+# Relative gap between the bounds of the accountant.
+_TOLERANCE = 1e-4
+
+
 class GroupAccountant:
     """Flower's ``PrivacyAccountant`` for the clients of one group.
 
-    The sampling law and the relation are those given here, not those of Flower's configuration. Its
-    label is wrong for what Flower does: the strategies draw a cohort of fixed size, whose guarantee
-    under adding or removing a client ``PrivacyConfig`` cannot name. The fixed-clipping strategies
-    demand the label ``no-amplification``, whose epsilon holds but is far too high for a drawn
-    cohort; under the other two labels it is too low. Give the configuration that the strategy
-    demands, and read epsilon here.
+    The sampling law and the relation are those given here, not those of Flower's
+    configuration. Its label is wrong for what Flower does: the strategies draw a cohort
+    of fixed size, whose guarantee under adding or removing a client ``PrivacyConfig``
+    cannot name. The fixed-clipping strategies demand the label ``no-amplification``,
+    whose epsilon holds but is far too high for a drawn cohort; under the other two
+    labels it is too low. Give the configuration that the strategy demands, and read
+    epsilon here.
 
     Args:
-        config: Flower's configuration; delta, population and the limit on epsilon are used.
+        config: Flower's configuration; delta, population and the limit on epsilon are
+            used.
         sampling: the law that is executed.
         relation: which populations are neighbours.
     """
@@ -76,9 +80,10 @@ class GroupAccountant:
         sampling: SamplingLaw | str = SamplingLaw.FIXED_SIZE,
         relation: Relation | str = Relation.ADD_REMOVE,
     ) -> None:
-        self._config, self._sampling = config, SamplingLaw(sampling)
+        self._config = config
+        self._sampling = SamplingLaw(sampling)
         self._relation = Relation(relation)
-        self.curve = PrivacyCurve(self._relation, tolerance=1e-4)
+        self.curve = PrivacyCurve(self._relation, tolerance=_TOLERANCE)
 
     @property
     def config(self) -> PrivacyConfig:
@@ -100,12 +105,13 @@ class GroupAccountant:
 
     def get_delta(self, epsilon: float) -> float:
         """Upper bound on delta."""
-        return self.curve.delta(epsilon, tolerance=1e-4).upper
+        return self.curve.delta(epsilon, tolerance=_TOLERANCE).upper
 
     def get_privacy_spent(self, delta: float | None = None) -> PrivacySpent:
         """The upper bound on epsilon, by default at the configuration's delta."""
-        at = self._config.target_delta if delta is None else delta
-        return PrivacySpent(self.get_epsilon(at), at, self.num_releases, "pld")
+        if delta is None:
+            delta = self._config.target_delta
+        return PrivacySpent(self.get_epsilon(delta), delta, self.num_releases, "pld")
 
     def would_exceed(
         self,
@@ -113,19 +119,24 @@ class GroupAccountant:
         max_epsilon: float | None = None,
         count: int = 1,
     ) -> bool:
-        """Whether the releases would exceed a limit on epsilon, by default the configuration's."""
+        """Whether the releases would exceed a limit on epsilon.
+
+        By default it is that of the configuration.
+        """
         limit = self._config.max_epsilon if max_epsilon is None else max_epsilon
         if limit is None or not limit > 0:
             raise InputError.one("max_epsilon", "must be positive", limit)
-        after = PrivacyCurve(self._relation, tolerance=1e-4).step(self.curve.history)
+        after = PrivacyCurve(self._relation, tolerance=_TOLERANCE).step(
+            self.curve.history
+        )
         after.step(self._release(event), _positive(count))
         return after.epsilon(self._config.target_delta).upper > limit
 
     def state_dict(self) -> dict[str, object]:
         """The releases so far, as plain data for JSON."""
         rows = [
-            [one.noise_multiplier, one.sampling_ratio, n]
-            for one, n in self.curve.history
+            [release.noise_multiplier, release.sampling_ratio, count]
+            for release, count in self.curve.history
         ]
         return {
             "sampling": self._sampling,
@@ -139,11 +150,11 @@ class GroupAccountant:
             raise InputError.one(
                 "state_dict", f"must be like {self.state_dict()}", state
             )
-        made = [
-            (Release(one, q, self._sampling), n)
-            for one, q, n in state.get("releases", ())
+        releases = [
+            (Release(noise_multiplier, ratio, self._sampling), count)
+            for noise_multiplier, ratio, count in state.get("releases", ())
         ]
-        self.curve = PrivacyCurve(self._relation, tolerance=1e-4).step(made)
+        self.curve = PrivacyCurve(self._relation, tolerance=_TOLERANCE).step(releases)
 
     def _release(self, event: GaussianPrivacyEvent) -> Release:
         population = self._config.population_size
@@ -161,7 +172,7 @@ def _positive(count: int) -> int:
     return count
 
 
-# --- Which strategies of Flower can be wrapped, and what they keep between rounds. ---------------
+# Which strategies of Flower can be wrapped, and what they keep between rounds.
 
 _COMPARES = "it compares the updates of single clients, which a plan's noisy sum does not contain"
 _OWN_NOISE = "it adds noise of its own; wrap the strategy inside it"
@@ -178,6 +189,8 @@ REFUSED = {
     "DifferentialPrivacyAdaptiveBase": _OWN_NOISE,
 }
 """Strategies that cannot be wrapped, with the reason."""
+# Where the stored arrays of a round have the model, and what a strategy keeps.
+_ARRAYS = "arrays/"
 _STATE = "state"
 
 
@@ -191,35 +204,37 @@ def check_strategy(strategy: object) -> None:
 
 def state_of(strategy: object) -> dict[str, np.ndarray]:
     """Arrays that a strategy keeps between rounds, such as the moments of FedAdam."""
-    found = {}
+    arrays: dict[str, np.ndarray] = {}
     for name, value in vars(strategy).items():
+        items: Iterable[tuple[Any, Any]] = ()
+        kind = "list"
         if isinstance(value, dict):
-            items = [("dict", key, one) for key, one in value.items()]
-        else:
-            rows = value if isinstance(value, list) else []
-            items = [("list", index, one) for index, one in enumerate(rows)]
-        for kind, key, one in items:
-            if isinstance(one, np.ndarray):
-                found[f"{_STATE}/{name}/{kind}/{key}"] = one
-    return found
+            kind = "dict"
+            items = value.items()
+        elif isinstance(value, list):
+            items = enumerate(value)
+        for key, item in items:
+            if isinstance(item, np.ndarray):
+                arrays[f"{_STATE}/{name}/{kind}/{key}"] = item
+    return arrays
 
 
 def restore_state(strategy: object, stored: Mapping[str, np.ndarray]) -> None:
-    """Give a strategy back what ``state_of`` found."""
+    """Give a strategy back what ``state_of`` returned."""
     values: dict[str, Any] = {}
-    for name, one in stored.items():
+    for name, array in stored.items():
         if name.startswith(f"{_STATE}/"):
             _, attribute, kind, key = name.split("/", 3)
             value = values.setdefault(attribute, {} if kind == "dict" else [])
             if kind == "dict":
-                value[key] = one
+                value[key] = array
             else:
-                value.append(one)
+                value.append(array)
     for attribute, value in values.items():
         setattr(strategy, attribute, value)
 
 
-# --- The client mod that clips, and the strategy that executes a plan. ---------------------------
+# The client mod that clips, and the strategy that executes a plan.
 
 CLIPPING_NORM = "privplan-clipping-norm"
 _logger = getLogger("flwr")
@@ -233,10 +248,10 @@ ANSWER_SECONDS = 600
 def clipping_mod(
     message: Message, context: Context, call_next: Callable[[Message, Context], Message]
 ) -> Message:
-    """Clip the update of a training reply, and tell the server the number of the client.
+    """Clip the update of a training reply, and tell the server the client's number.
 
-    The server clips again, so that the guarantee does not depend on the client; clipping here
-    keeps what is longer on the client.
+    The server clips again, so that the guarantee does not depend on the client;
+    clipping here keeps what is longer on the client.
     """
     configs = message.content.config_records
     config: Mapping[str, Any] = next(iter(configs.values()), {})
@@ -257,9 +272,8 @@ def clipping_mod(
     for name, record in reply.content.array_records.items():
         after = arrays_of(record)
         update = layout.vector(after) - start
-        if np.isfinite(
-            update
-        ).all():  # else the server counts it as lost, and adds zero
+        # Otherwise the server counts it as lost, and adds zero.
+        if np.isfinite(update).all():
             vector = start + clip(update, float(norm))
             reply.content[name] = record_of(layout.arrays(vector, after))
     return reply
@@ -277,23 +291,27 @@ class GuardedClientApp(ClientApp):  # type: ignore[misc]
 class GuardedStrategy(Strategy):  # type: ignore[misc]
     """A strategy of Flower under a plan.
 
-    It draws the planned cohorts from the registered clients, clips and scales their updates, adds
-    the planned noise, books each release before its result is sent, and halts before the round
-    that would overspend: ``start`` returns the last model. After an interruption the same call of
-    ``start`` goes on from the last release. Metrics of clients are protected by no noise; those
-    of training are dropped, and clients are asked to evaluate only on request.
+    It draws the planned cohorts from the registered clients, clips and scales their
+    updates, adds the planned noise, books each release before its result is sent, and
+    halts before the round that would overspend: ``start`` returns the last model. After
+    an interruption the same call of ``start`` goes on from the last release. Metrics of
+    clients are protected by no noise; those of training are dropped, and clients are
+    asked to evaluate only on request.
 
     Args:
-        strategy: what is done with the noised mean, such as ``FedAvg``, ``FedAvgM``, ``FedAdam``.
+        strategy: what is done with the noised mean, such as ``FedAvg``, ``FedAvgM``,
+            ``FedAdam``.
         guard: the guard of the run.
-        members: numbers of the clients of each group; by default consecutive numbers from 0, in
-            the plan's order of groups.
-        number_of: number of the client of a node; by default the nodes are asked, which needs
-            ``clipping_mod``.
-        evaluate: whether clients evaluate the model; what they report is not covered by epsilon.
+        members: numbers of the clients of each group; by default consecutive numbers
+            from 0, in the plan's order of groups.
+        number_of: number of the client of a node; by default the nodes are asked, which
+            needs ``clipping_mod``.
+        evaluate: whether clients evaluate the model; what they report is not covered by
+            epsilon.
 
     Raises:
-        InputError: when the strategy cannot be wrapped, or the members are not those of the plan.
+        InputError: when the strategy cannot be wrapped, or the members are not those of
+            the plan.
     """
 
     def __init__(
@@ -307,9 +325,11 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         check_strategy(strategy)
-        self.strategy, self.guard = strategy, guard
+        self.strategy = strategy
+        self.guard = guard
         self._member = members_of(guard, members, itertools.count())
-        self._number_of, self._evaluate = number_of, evaluate
+        self._number_of = number_of
+        self._evaluate = evaluate
         self._nodes: dict[int, tuple[str, int]] = {}
         self._cohort: Cohort | None = None
         self._sent: dict[str, np.ndarray] = {}
@@ -322,8 +342,15 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
             text = (
                 "\t> group %s: epsilon %g at delta %.3g, ratio %g, noise multiplier %g"
             )
-            epsilon, delta, ratio = group.epsilon, group.delta, group.sampling_ratio
-            log(INFO, text, group.name, epsilon, delta, ratio, group.noise_multiplier)
+            log(
+                INFO,
+                text,
+                group.name,
+                group.epsilon,
+                group.delta,
+                group.sampling_ratio,
+                group.noise_multiplier,
+            )
 
     def start(
         self,
@@ -333,22 +360,24 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
         *args: Any,
         **extra: Any,
     ) -> Any:
-        """Train from the last stored model, or from ``initial_arrays``; see ``Strategy.start``.
+        """Train from the last stored model, or from ``initial_arrays``.
 
-        A run whose budget ends first returns as one that is complete, with a line in the log.
+        As ``Strategy.start``. A run whose budget ends first returns as one that is
+        complete, with a line in the log.
         """
         rounds = self.guard.plan.spec.rounds if num_rounds is None else num_rounds
         names = ("timeout", "train_config", "evaluate_config", "evaluate_fn")
         extra = {**dict(zip(names, args, strict=False)), **extra}
-        evaluate_fn, result = extra.get("evaluate_fn"), self._result
+        evaluate_fn = extra.get("evaluate_fn")
+        result = self._result
 
         def evaluated(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
-            found: MetricRecord | None = (
-                evaluate_fn(server_round, arrays) if evaluate_fn else None
-            )
-            if found is not None:
-                result.evaluate_metrics_serverapp[server_round] = found
-            return found
+            metrics: MetricRecord | None = None
+            if evaluate_fn:
+                metrics = evaluate_fn(server_round, arrays)
+            if metrics is not None:
+                result.evaluate_metrics_serverapp[server_round] = metrics
+            return metrics
 
         try:
             arrays = self._restore() or initial_arrays
@@ -356,12 +385,8 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
             return super().start(grid, arrays, rounds, **extra)
         except PrivacyBudgetExhausted as ended:
             last = self.guard.round - 1
-            log(
-                WARNING,
-                "Training ends after round %d, the last that is paid: %s",
-                last,
-                ended,
-            )
+            text = "Training ends after round %d, the last that is paid: %s"
+            log(WARNING, text, last, ended)
             result.arrays = self._restore() or initial_arrays
             return result
         finally:
@@ -371,7 +396,8 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Any
     ) -> Iterable[Message]:
         """Messages to the round's cohort; none for a round that is booked already."""
-        self._cohort, self._sent = None, arrays_of(arrays)
+        self._cohort = None
+        self._sent = arrays_of(arrays)
         interrupted = self.guard.interrupted
         if server_round < self.guard.round:
             if interrupted is not None and interrupted.round == server_round:
@@ -418,9 +444,8 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
         nobody = None
         if not reported:
             nobody = {guard.plan.groups[0].name: np.zeros(layout.size)}
-        lost = sum(
-            guard.total(group).excluded for group in {group for group, _ in reported}
-        )
+        groups = {group for group, _ in reported}
+        lost = sum(guard.total(group).excluded for group in groups)
         if lost:
             text = "aggregate_train: %d of %d updates are not finite and count as zero"
             log(WARNING, text, lost, len(reported))
@@ -441,44 +466,49 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """Metrics of the wrapped strategy, if clients evaluate; no noise protects them."""
+        """Metrics of the wrapped strategy, if clients evaluate.
+
+        No noise protects them.
+        """
         if not self._evaluate:
             return None
-        found: MetricRecord | None = self.strategy.aggregate_evaluate(
+        metrics: MetricRecord | None = self.strategy.aggregate_evaluate(
             server_round, replies
         )
-        if found is not None:
-            self._result.evaluate_metrics_clientapp[server_round] = found
-        return found
+        if metrics is not None:
+            self._result.evaluate_metrics_clientapp[server_round] = metrics
+        return metrics
 
     def _available(self, grid: Any) -> dict[str, list[int]]:
-        """Positions of the connected clients, by group; waits for as many as the strategy does."""
+        """Positions of the connected clients, by group.
+
+        Waits for as many as the strategy does.
+        """
         from time import sleep
 
-        least = int(getattr(self.strategy, "min_available_nodes", 1))
-        while len(nodes := sorted(grid.get_node_ids())) < least:
-            log(
-                INFO, "Waiting for nodes: %d connected, %d required.", len(nodes), least
-            )
+        required = int(getattr(self.strategy, "min_available_nodes", 1))
+        nodes = sorted(grid.get_node_ids())
+        while len(nodes) < required:
+            text = "Waiting for nodes: %d connected, %d required."
+            log(INFO, text, len(nodes), required)
             sleep(1)
-        unknown = [node for node in nodes if node not in self._nodes]
-        for node, number in self._numbers(unknown, grid).items():
+            nodes = sorted(grid.get_node_ids())
+
+        # Nodes that were not there before are asked which client they are.
+        new_nodes = [node for node in nodes if node not in self._nodes]
+        for node, number in self._numbers(new_nodes, grid).items():
             member = self._member.get(number)
             if member is None or member in self._nodes.values():
-                log(
-                    WARNING,
-                    "node %s is not used: %s is no free client number",
-                    node,
-                    number,
-                )
+                text = "node %s is not used: %s is no free client number"
+                log(WARNING, text, node, number)
             else:
                 self._nodes[node] = member
-        found: dict[str, list[int]] = {}
+        positions: dict[str, list[int]] = {}
         for node in nodes:
             if node in self._nodes:
                 group, position = self._nodes[node]
-                found.setdefault(group, []).append(position)
-        return found
+                positions.setdefault(group, []).append(position)
+        return positions
 
     def _numbers(self, nodes: Sequence[int], grid: Any) -> dict[int, int]:
         """Client numbers of nodes."""
@@ -487,12 +517,13 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
         if not nodes:
             return {}
         content = RecordDict({"config": ConfigRecord({IDENTIFY: 1})})
-        asked = [
+        questions = [
             Message(content=content, message_type=MessageType.TRAIN, dst_node_id=node)
             for node in nodes
         ]
-        numbers, silent = {}, []
-        for reply in grid.send_and_receive(asked, timeout=ANSWER_SECONDS):
+        numbers: dict[int, int] = {}
+        silent = []
+        for reply in grid.send_and_receive(questions, timeout=ANSWER_SECONDS):
             configs = {} if reply.has_error() else reply.content.config_records
             answer: Mapping[str, Any] = next(iter(configs.values()), {})
             number = answer.get(CLIENT)
@@ -501,20 +532,23 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
             else:
                 numbers[int(reply.metadata.src_node_id)] = int(number)
         if silent and not numbers and not self._nodes:
-            rule = "must be a GuardedClientApp of privplan.contrib.adapters.flower, which clips"
+            rule = (
+                "must be a GuardedClientApp of privplan.contrib.adapters.flower, which "
+                "clips"
+            )
             raise InputError.one("client", rule, f"node {silent[0]}")
         for node in silent:
-            log(
-                WARNING, "node %s is not used: it does not tell its client number", node
-            )
+            text = "node %s is not used: it does not tell its client number"
+            log(WARNING, text, node)
         return numbers
 
     def _template(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord
     ) -> RecordDict:
         """What the wrapped strategy sends to each client in the round."""
+        # The number of sampled nodes that it logs would be that of the template.
         level = _logger.level
-        _logger.setLevel(WARNING)  # its number of sampled nodes is that of the template
+        _logger.setLevel(WARNING)
         try:
             nodes = _Nodes(self.strategy)
             messages = list(
@@ -541,28 +575,22 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
     def _reported(
         self, replies: Iterable[Message]
     ) -> dict[tuple[str, int], RecordDict]:
-        """Contents of the replies of drawn clients; of several of one client the last."""
+        """Contents of the replies of drawn clients, of each the last."""
         members = set() if self._cohort is None else set(self._cohort.members)
         reported: dict[tuple[str, int], RecordDict] = {}
         for reply in replies:
-            node, member = (
-                reply.metadata.src_node_id,
-                self._nodes.get(reply.metadata.src_node_id),
-            )
+            node = reply.metadata.src_node_id
+            member = self._nodes.get(node)
             if reply.has_error():
                 log(WARNING, "node %s failed: %s", node, reply.error.reason)
             elif member is not None and member in members:
                 reported[member] = reply.content
-        log(
-            INFO,
-            "aggregate_train: %d of %d drawn clients reported",
-            len(reported),
-            len(members),
-        )
+        text = "aggregate_train: %d of %d drawn clients reported"
+        log(INFO, text, len(reported), len(members))
         return reported
 
     def _step(self, server_round: int, mean: np.ndarray) -> ArrayRecord | None:
-        """Hand the noised mean to the wrapped strategy as one reply, and store its model."""
+        """Hand the noised mean to the wrapped strategy as a reply; store its model."""
         layout = Layout.of(self._sent)
         model = layout.arrays(layout.vector(self._sent) + mean, self._sent)
         weight = str(getattr(self.strategy, "weighted_by_key", "num-examples"))
@@ -572,8 +600,8 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
         )
         reply = Message(content=content, message_type=MessageType.TRAIN, dst_node_id=1)
         arrays, _ = self.strategy.aggregate_train(server_round, [reply])
-        kept = arrays_of(arrays or record_of(model))
-        stored = {f"arrays/{name}": one for name, one in kept.items()}
+        new_model = arrays_of(arrays or record_of(model))
+        stored = {f"{_ARRAYS}{name}": array for name, array in new_model.items()}
         self.guard.record(server_round, {**stored, **state_of(self.strategy)})
         return arrays
 
@@ -583,25 +611,34 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
         if stored is None:
             return None
         restore_state(self.strategy, stored)
-        prefix = "arrays/"
-        return record_of(
-            {k[len(prefix) :]: v for k, v in stored.items() if k.startswith(prefix)}
-        )
+        arrays = {
+            name.removeprefix(_ARRAYS): array
+            for name, array in stored.items()
+            if name.startswith(_ARRAYS)
+        }
+        return record_of(arrays)
 
 
 def guarded(
     strategy: Strategy, plan: Path | str, run: Path | str, **options: Any
 ) -> Any:
-    """A strategy under the plan of a file, with its ledger in a folder; see ``GuardedStrategy``."""
+    """A strategy under the plan of a file, with its ledger in a folder.
+
+    See ``GuardedStrategy``.
+    """
     return GuardedStrategy(strategy, opened(plan, run, "Flower"), **options)
 
 
 class _Nodes:
-    """A grid with as many nodes as a strategy waits for; messages to them are only templates."""
+    """A grid with as many nodes as a strategy waits for.
+
+    Messages to them are only templates.
+    """
 
     def __init__(self, strategy: Strategy) -> None:
-        names = ("min_available_nodes", "min_train_nodes")
-        self._count = max([1, *(int(getattr(strategy, name, 1)) for name in names)])
+        available = int(getattr(strategy, "min_available_nodes", 1))
+        trained = int(getattr(strategy, "min_train_nodes", 1))
+        self._count = max(1, available, trained)
 
     def get_node_ids(self) -> list[int]:
         """Numbers of the nodes."""
@@ -616,5 +653,5 @@ def arrays_of(record: ArrayRecord) -> dict[str, np.ndarray]:
 def record_of(arrays: Mapping[str, np.ndarray]) -> ArrayRecord:
     """Named arrays as a record of Flower."""
     return ArrayRecord(
-        {name: Array(np.ascontiguousarray(one)) for name, one in arrays.items()}
+        {name: Array(np.ascontiguousarray(array)) for name, array in arrays.items()}
     )

@@ -1,4 +1,4 @@
-"""Guards of a framework's quick-start, and which of its clients are which clients of a plan."""
+"""Guards of a framework's quick-start, and which of its clients a plan means."""
 
 from __future__ import annotations
 
@@ -27,29 +27,38 @@ def members_of(
     members: Mapping[str, Sequence[Client]] | None,
     names: Iterable[Client],
 ) -> dict[Client, tuple[str, int]]:
-    """Group of each client and position in it; by default ``names`` in the plan's order."""
-    sizes, default = (
-        {group.name: group.clients for group in guard.plan.groups},
-        iter(names),
-    )
+    """Group of each client and position in it.
+
+    Args:
+        guard: of the plan.
+        members: the clients of each group, in order; None for ``names``.
+        names: all clients in the plan's order.
+
+    Raises:
+        InputError: unless the groups are the plan's, of as many different clients.
+    """
+    sizes = {group.name: group.clients for group in guard.plan.groups}
+    positions: dict[Client, tuple[str, int]] = {}
     if members is None:
-        return {
-            next(default): (name, at) for name in sizes for at in range(sizes[name])
-        }
+        clients = iter(names)
+        for name, size in sizes.items():
+            for position in range(size):
+                positions[next(clients)] = (name, position)
+        return positions
     if set(members) != set(sizes):
         raise InputError.one(
             "members", f"must have the groups {', '.join(sizes)}", list(members)
         )
-    found = {}
-    for name, given in members.items():
-        if len(given) != sizes[name]:
+    for name, group_clients in members.items():
+        if len(group_clients) != sizes[name]:
             rule = (
                 f"must have the {sizes[name]} clients of the plan, each a node "
                 "(docs/reference/hospitals.md: nodes that hold many people)"
             )
-            raise InputError.one(f"members.{name}", rule, len(given))
-        found.update({client: (name, at) for at, client in enumerate(given)})
-    if len(found) != sum(sizes.values()):
+            raise InputError.one(f"members.{name}", rule, len(group_clients))
+        for position, client in enumerate(group_clients):
+            positions[client] = (name, position)
+    if len(positions) != sum(sizes.values()):
         rule = f"must be {sum(sizes.values())} different clients"
-        raise InputError.one("members", rule, len(found))
-    return found
+        raise InputError.one("members", rule, len(positions))
+    return positions

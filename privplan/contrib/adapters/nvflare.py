@@ -1,12 +1,15 @@
-"""NVFlare 2.9: a controller that executes a plan, and a result filter of the sites that clips.
+"""NVFlare 2.9: a controller that executes a plan, and a filter of sites that clips.
 
 ::
 
-    job.to_server(GuardedFedAvg("plan.json", "run", {"strict": ["site-1", ...]}, "model.npz"))
-    job.to(ClippingFilter(0.5), "site-1", tasks=["train"], filter_type=FilterType.TASK_RESULT)
+    members = {"strict": ["site-1", ...]}
+    job.to_server(GuardedFedAvg("plan.json", "run", members, "model.npz"))
+    of_results = FilterType.TASK_RESULT
+    job.to(ClippingFilter(0.5), "site-1", tasks=["train"], filter_type=of_results)
 
-The sites of a group are the plan's clients. Sites send differences (``params_type`` DIFF); the
-controller adds whole models as their difference from what was sent. A recipe becomes guarded by::
+The sites of a group are the plan's clients. Sites send differences (``params_type``
+DIFF); the controller adds whole models as their difference from what was sent. A recipe
+becomes guarded by::
 
     recipe = guarded(FedAvgRecipe, "plan.json", "run")(name="hello-pt", ...)
 """
@@ -42,19 +45,21 @@ Arrays = dict[str, np.ndarray]
 class GuardedFedAvg(ModelController):  # type: ignore[misc]
     """A workflow whose cohorts, noise and weights are those of a plan.
 
-    Its sites are drawn by the plan's law, while ``sample_clients`` of NVFlare draws a fixed number
-    of those connected. A job that is run again with the same folder goes on from the last release.
+    Its sites are drawn by the plan's law, while ``sample_clients`` of NVFlare draws a
+    fixed number of those connected. A job that is run again with the same folder goes
+    on from the last release.
 
     Args:
         plan: file of the plan.
         ledger: the run folder, which must outlive the job.
-        members: names of the sites of each group, in any fixed order; by default site-1, site-2,
-            and so on, in the plan's order of groups.
+        members: names of the sites of each group, in any fixed order; by default
+            site-1, site-2, and so on, in the plan's order of groups.
         model: file of the initial model, an ``.npz`` of named arrays.
         book: address of a budget book.
         evidence: ``internal`` or ``public``, see ``Guard``.
         timeout: seconds to wait for the sites of a round; 0 waits for ever.
-        options: of ``ModelController``; by default a site that fails is one that did not report.
+        options: of ``ModelController``; by default a site that fails is one that did
+            not report.
     """
 
     def __init__(
@@ -69,11 +74,16 @@ class GuardedFedAvg(ModelController):  # type: ignore[misc]
         **options: Any,
     ) -> None:
         super().__init__(**{"persistor_id": "", "ignore_result_error": True, **options})
-        self.plan, self.ledger, self.members, self.model = plan, ledger, members, model
-        self.book, self.evidence, self.timeout = book, evidence, timeout
+        self.plan = plan
+        self.ledger = ledger
+        self.members = members
+        self.model = model
+        self.book = book
+        self.evidence = evidence
+        self.timeout = timeout
 
     def run(self) -> None:
-        """The workflow: one round after another, until the plan ends or a budget is exhausted."""
+        """The workflow: rounds until the plan ends or a budget is exhausted."""
         try:
             with Guard(
                 self.plan,
@@ -82,48 +92,40 @@ class GuardedFedAvg(ModelController):  # type: ignore[misc]
                 evidence="public" if self.evidence == "public" else "internal",
                 framework="NVFlare",
             ) as guard:
-                self._train(
-                    guard,
-                    members_of(guard, self.members, map("site-{}".format, count(1))),
-                )
+                sites = map("site-{}".format, count(1))
+                self._train(guard, members_of(guard, self.members, sites))
         except PrivplanError as refused:
             self.panic(str(refused))
 
     def _train(self, guard: Guard, member: Mapping[str, tuple[str, int]]) -> None:
-        with np.load(self.model, allow_pickle=False) as stored:
-            model = {name: stored[name] for name in stored.files}
-        model = guard.model or model
-        found = guard.interrupted
-        if found is not None:
-            model = moved(model, found.mean)
-            guard.record(found.round, model)
+        model = guard.model or self._initial_model()
+        interrupted = guard.interrupted
+        if interrupted is not None:
+            model = moved(model, interrupted.mean)
+            guard.record(interrupted.round, model)
         for round_ in guard.rounds():
-            available: dict[str, list[int]] = {}
-            for site in self.engine.get_clients():
-                if site.name in member:
-                    group, position = member[site.name]
-                    available.setdefault(group, []).append(position)
-            cohort = guard.draw(round_, available)
+            cohort = guard.draw(round_, self._available(member))
             for sentence in cohort.guarantee:
                 self.warning(sentence)
             chosen = set(cohort.members)
-            targets = [site for site, one in member.items() if one in chosen]
+            targets = [site for site, client in member.items() if client in chosen]
             reported = self._collect(guard, model, round_, targets, member)
             if self.abort_signal.triggered:
-                return  # the round is not booked; the same job goes on with it
+                # The round is not booked; the same job goes on with it.
+                return
             if not reported:
                 guard.fail(round_, f"none of {len(targets)} sites reported an update")
                 continue
-            first, layout = guard.plan.groups[0].name, Layout.of(model)
             lost = sum(guard.total(name).excluded for name in cohort.clients)
             if lost:
                 self.warning(
                     f"{lost} of {len(targets)} updates are not finite and count as zero"
                 )
+            # Of an empty cohort noise is released all the same.
+            nobody = None
             if not targets:
-                released = guard.release(round_, {first: np.zeros(layout.size)})
-            else:
-                released = guard.release(round_)
+                nobody = {guard.plan.groups[0].name: np.zeros(Layout.of(model).size)}
+            released = guard.release(round_, nobody)
             model = moved(model, released.mean)
             guard.record(round_, model)
             self.info(
@@ -134,8 +136,22 @@ class GuardedFedAvg(ModelController):  # type: ignore[misc]
             self.panic(refusal)
         elif guard.model is None and not self.abort_signal.triggered:
             self.panic(
-                f"none of {guard.round - 1} rounds was released: no site reported an update"
+                f"none of {guard.round - 1} rounds was released: no site reported an "
+                "update"
             )
+
+    def _initial_model(self) -> Arrays:
+        with np.load(self.model, allow_pickle=False) as stored:
+            return {name: stored[name] for name in stored.files}
+
+    def _available(self, member: Mapping[str, tuple[str, int]]) -> dict[str, list[int]]:
+        """Positions of the connected sites, by group."""
+        positions: dict[str, list[int]] = {}
+        for site in self.engine.get_clients():
+            if site.name in member:
+                group, position = member[site.name]
+                positions.setdefault(group, []).append(position)
+        return positions
 
     def _collect(
         self,
@@ -145,7 +161,11 @@ class GuardedFedAvg(ModelController):  # type: ignore[misc]
         targets: list[str],
         member: Mapping[str, tuple[str, int]],
     ) -> bool:
-        """Add the updates of a round's sites; False when sites were drawn and none reported."""
+        """Add the updates of a round's sites.
+
+        Returns:
+            False when sites were drawn and none reported.
+        """
         if not targets:
             return True
         rounds = guard.plan.spec.rounds
@@ -153,14 +173,16 @@ class GuardedFedAvg(ModelController):  # type: ignore[misc]
         results = self.send_model_and_wait(
             targets=targets, data=sent, min_responses=len(targets), timeout=self.timeout
         )
-        layout, reported = Layout.of(model), False
+        layout = Layout.of(model)
+        reported = False
         for result in results:
             site = str((result.meta or {}).get("client_name"))
             if site in targets and result.params:
                 reported = True
-                update = layout.vector(
-                    {k: np.asarray(v) for k, v in result.params.items()}
-                )
+                arrays = {
+                    name: np.asarray(value) for name, value in result.params.items()
+                }
+                update = layout.vector(arrays)
                 if result.params_type == ParamsType.FULL:
                     update = update - layout.vector(model)
                 group, position = member[site]
@@ -172,7 +194,8 @@ def guarded(recipe: type[Any], plan: str, ledger: str, **options: Any) -> type[A
     """A recipe of federated averaging whose workflow executes a plan.
 
     Args:
-        recipe: a ``FedAvgRecipe`` of NVFlare, whose ``model`` has a ``state_dict`` or is one.
+        recipe: a ``FedAvgRecipe`` of NVFlare, whose ``model`` has a ``state_dict`` or
+            is one.
         plan: file of the plan.
         ledger: the run folder; the initial model is written beside it.
         options: of ``GuardedFedAvg``.
@@ -180,18 +203,19 @@ def guarded(recipe: type[Any], plan: str, ledger: str, **options: Any) -> type[A
 
     class Guarded(recipe):  # type: ignore[misc]
         def _create_controller(self, *_: Any, **__: Any) -> GuardedFedAvg:
-            rounds, file = (
-                Plan.load(plan).spec.rounds,
-                Path(f"{ledger}-initial.npz").resolve(),
-            )
+            rounds = Plan.load(plan).spec.rounds
             if self.num_rounds != rounds:
                 raise InputError.one(
                     "num_rounds", f"must be {rounds}, as in plan", self.num_rounds
                 )
             state = getattr(self.model, "state_dict", lambda: self.model)()
-            save_model({name: np.asarray(one) for name, one in state.items()}, file)
-            where, run = str(Path(plan).resolve()), str(Path(ledger).resolve())
-            return GuardedFedAvg(where, run, **{"model": str(file), **options})
+            file = Path(f"{ledger}-initial.npz").resolve()
+            save_model({name: np.asarray(value) for name, value in state.items()}, file)
+            return GuardedFedAvg(
+                str(Path(plan).resolve()),
+                str(Path(ledger).resolve()),
+                **{"model": str(file), **options},
+            )
 
     return Guarded
 
@@ -211,31 +235,33 @@ class ClippingFilter(DXOFilter):  # type: ignore[misc]
     def process_dxo(self, dxo: DXO, shareable: Any, fl_ctx: Any) -> DXO:
         """The clipped update; whole models are clipped by the controller alone."""
         if dxo.data_kind != DataKind.WEIGHT_DIFF:
-            text = "params_type is FULL: the controller clips this site's update, the site does not"
+            text = (
+                "params_type is FULL: the controller clips this site's update, the site "
+                "does not"
+            )
             self.log_warning(fl_ctx, text)
             return dxo
-        arrays = {name: np.asarray(one) for name, one in dxo.data.items()}
+        arrays = {name: np.asarray(value) for name, value in dxo.data.items()}
         layout = Layout.of(arrays)
         update = layout.vector(arrays)
-        if np.isfinite(
-            update
-        ).all():  # else the controller counts it as lost, and adds zero
+        # Otherwise the controller counts it as lost, and adds zero.
+        if np.isfinite(update).all():
             dxo.data = layout.arrays(clip(update, self.clipping_norm), arrays)
         return dxo
 
 
 def check_released(run: Path | str) -> None:
-    """End the process with one line and exit code 5 where a run in this folder released nothing.
+    """End the process with one line and exit code 5 where a run released nothing.
 
     NVFlare's simulator ends with 0 whatever happened to its job.
     """
     folder = Path(run)
     plan = Plan.load(folder / PLAN)
-    records = (
-        read_ledger(folder, plan.digest).records if (folder / LEDGER).exists() else ()
-    )
-    released = {one.round for one in records if not one.failure}
-    if not released:
+    is_released = False
+    if (folder / LEDGER).exists():
+        lines = read_ledger(folder, plan.digest).records
+        is_released = any(not line.failure for line in lines)
+    if not is_released:
         sys.stderr.write(
             f"run: must have a release of a round, found none in {folder}\n"
         )

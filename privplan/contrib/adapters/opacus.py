@@ -14,7 +14,7 @@ import hashlib
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -36,10 +36,13 @@ try:
     from opacus.optimizers import DPOptimizer
     from torch.utils.data import DataLoader, Dataset, default_collate
 except ImportError as error:
-    needs = "privplan.contrib.adapters.opacus needs opacus: pip install 'privplan[simulate]'"
-    raise ImportError(needs) from error
+    needs = "needs opacus: pip install 'privplan[simulate]'"
+    raise ImportError(f"privplan.contrib.adapters.opacus {needs}") from error
 
+# Gap of bounds on epsilon: Opacus' search for a noise multiplier stops at 0.01.
 _ABSOLUTE = 2e-3
+# Above this epsilon no search asks for more precision.
+_LARGE_EPSILON = 1e3
 
 Segment = tuple[float, float, int]
 """Noise multiplier, sampling ratio and number of steps, as Opacus keeps them."""
@@ -84,14 +87,15 @@ class PrivplanAccountant(IAccountant):  # type: ignore[misc]
     def bounds(self, delta: float, *, tolerance: float | None = None) -> Interval:
         """Lower and upper bound on epsilon at ``delta``.
 
-        Without a tolerance, the bounds are within 1e-4 of each other and within 2e-3 in all,
-        since Opacus' search for a noise multiplier stops at an absolute 0.01.
+        Without a tolerance, the bounds are within 1e-4 of each other and within 2e-3 in
+        all, since Opacus' search for a noise multiplier stops at an absolute 0.01.
         """
         curve = self.curve()
-        found = curve.epsilon(delta, tolerance=tolerance)
-        if tolerance is None and _ABSOLUTE / TOLERANCE < found.upper < 1e3:
-            found = curve.epsilon(delta, tolerance=_ABSOLUTE / found.upper)
-        return found
+        bounds = curve.epsilon(delta, tolerance=tolerance)
+        is_coarse = _ABSOLUTE / TOLERANCE < bounds.upper < _LARGE_EPSILON
+        if tolerance is None and is_coarse:
+            bounds = curve.epsilon(delta, tolerance=_ABSOLUTE / bounds.upper)
+        return bounds
 
     def get_epsilon(
         self, delta: float, *, tolerance: float | None = None, **_: Any
@@ -112,8 +116,11 @@ class PrivplanAccountant(IAccountant):  # type: ignore[misc]
         return "privplan"
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Replace the history by that of a state; unchanged when the state has a fault."""
-        before = self.history
+        """Replace the history by that of a state.
+
+        It is unchanged when the state has a fault.
+        """
+        earlier_history = self.history
         super().load_state_dict(state_dict)
         try:
             self.history = [
@@ -122,10 +129,10 @@ class PrivplanAccountant(IAccountant):  # type: ignore[misc]
             for noise, rate, _ in self.history:
                 Release(noise, rate, SamplingLaw.POISSON)
         except InputError:
-            self.history = before
+            self.history = earlier_history
             raise
         except (TypeError, ValueError):
-            self.history = before
+            self.history = earlier_history
             rule = "must be a list of (noise multiplier, sampling ratio, steps)"
             raise InputError.one("history", rule, state_dict["history"]) from None
 
@@ -133,15 +140,15 @@ class PrivplanAccountant(IAccountant):  # type: ignore[misc]
 register_accountant(PrivplanAccountant.mechanism(), PrivplanAccountant, force=True)
 
 
-# -------------------------------------------------------------------------------------------------
-# Opacus under a plan: batches drawn by the guard, its noise, and a booking per executed step.
+# Opacus under a plan: batches drawn by the guard, its noise, and a booking per executed
+# step.
 #
-# The clients of the plan are the records of the data set (or whatever its items are), in one
-# group, and its rounds are the optimiser's steps::
+# The clients of the plan are the records of the data set (or whatever its items are),
+# in one group, and its rounds are the optimiser's steps::
 #
 #     with Guard("plan.json", "run") as guard:
 #         model, optimizer, batches = guarded(guard, model, optimizer, dataset)
-#         for inputs, labels in batches:   # ends with the plan, or before the budget is exceeded
+#         for inputs, labels in batches:   # ends with the plan or the budget
 #             ...
 #             optimizer.step()
 #
@@ -154,21 +161,27 @@ class PlannedBatches:
     Args:
         guard: the guard of the run.
         group: name of the plan's only group.
-        epoch: number of batches of one pass, of which none begins when the plan has ended; by
-            default one pass has all batches until the plan ends.
+        epoch: number of batches of one pass, of which none begins when the plan has
+            ended; by default one pass has all batches until the plan ends.
     """
 
     def __init__(self, guard: Guard, group: str, epoch: int | None = None) -> None:
-        self._guard, self._group, self._epoch = guard, group, epoch
+        self._guard = guard
+        self._group = group
+        self._epoch = epoch
 
     def __len__(self) -> int:
         """Number of steps of the next pass."""
-        left = max(0, self._guard.plan.spec.rounds - self._guard.round + 1)
-        return left if self._epoch is None else min(left, self._epoch)
+        steps_left = max(0, self._guard.plan.spec.rounds - self._guard.round + 1)
+        return steps_left if self._epoch is None else min(steps_left, self._epoch)
 
     def __iter__(self) -> Iterator[list[int]]:
-        """The batches until the pass or the plan ends, or the next step would exceed the budget."""
-        if self._epoch is not None and (refusal := self._guard.refusal()):
+        """The batches until the pass or the plan ends.
+
+        Or until the next step would exceed the budget.
+        """
+        refusal = None if self._epoch is None else self._guard.refusal()
+        if refusal:
             raise BudgetExceededError(refusal)
         for round_ in islice(self._guard.rounds(), self._epoch):
             yield list(self._guard.draw(round_).clients[self._group])
@@ -177,8 +190,9 @@ class PlannedBatches:
 class PlannedOptimizer(DPOptimizer):  # type: ignore[misc]
     """Opacus' optimiser; it refuses to clip or to add noise otherwise than planned.
 
-    Each step is booked before it changes the model, with what was seen of it: norms of the
-    gradients, their sum, and the noise as the difference of the sum and what Opacus released.
+    Each step is booked before it changes the model, with what was seen of it: norms of
+    the gradients, their sum, and the noise as the difference of the sum and what Opacus
+    released.
 
     Args:
         guard: the guard of the run.
@@ -189,7 +203,8 @@ class PlannedOptimizer(DPOptimizer):  # type: ignore[misc]
     def __init__(
         self, guard: Guard, optimizer: torch.optim.Optimizer, **options: Any
     ) -> None:
-        self._guard, [self._group] = guard, guard.plan.groups
+        self._guard = guard
+        [self._group] = guard.plan.groups
         ratio, sigma = self._planned()
         super().__init__(
             optimizer,
@@ -217,23 +232,29 @@ class PlannedOptimizer(DPOptimizer):  # type: ignore[misc]
             raise InputError.one("noise_multiplier", rule, self.noise_multiplier)
 
     def clip_and_accumulate(self) -> None:
-        """As in Opacus, for gradients [records, d] of which those that are not finite are zero."""
+        """As in Opacus; gradients [records, d] that are not finite become zero."""
         self._check()
-        parts = [
-            one.reshape(len(one), math.prod(one.shape[1:])) for one in self.grad_samples
+        part_norms = [
+            gradient.reshape(len(gradient), math.prod(gradient.shape[1:]))
+            .double()
+            .norm(dim=1)
+            for gradient in self.grad_samples
         ]
-        norms = torch.stack([one.double().norm(dim=1) for one in parts]).norm(dim=0)
-        lost = ~norms.isfinite()
-        if lost.any():
-            for parameter, part in zip(self.params, self.grad_samples, strict=True):
-                part[lost] = 0.0
-                parameter.grad_sample = part
-        seen, bound = self._seen, self.max_grad_norm
-        kept = norms[~lost].clamp(max=bound)
+        norms = torch.stack(part_norms).norm(dim=0)
+        is_lost = ~norms.isfinite()
+        if is_lost.any():
+            for parameter, gradient in zip(self.params, self.grad_samples, strict=True):
+                gradient[is_lost] = 0.0
+                parameter.grad_sample = gradient
+
+        seen = self._seen
+        bound = self.max_grad_norm
+        finite_norms = norms[~is_lost]
         seen.reported += len(norms)
-        seen.excluded += int(lost.sum())
-        seen.clipped += int((norms[~lost] > bound).sum())
-        seen.largest_norm = max([seen.largest_norm, *kept.tolist()])
+        seen.excluded += int(is_lost.sum())
+        seen.clipped += int((finite_norms > bound).sum())
+        clipped_norms = finite_norms.clamp(max=bound).tolist()
+        seen.largest_norm = max([seen.largest_norm, *clipped_norms])
         super().clip_and_accumulate()
 
     def add_noise(self) -> None:
@@ -243,15 +264,11 @@ class PlannedOptimizer(DPOptimizer):  # type: ignore[misc]
         drawn_from = self.generator.get_state().cpu().numpy().tobytes()
         state = hashlib.sha256(drawn_from).hexdigest()[:24]
         super().add_noise()
-        summed, found = (
-            torch.cat(
-                [getattr(one, name).reshape(-1).double() for one in self.params]
-            ).cpu()
-            for name in ("summed_grad", "grad")
-        )
+        summed = _vector(parameter.summed_grad for parameter in self.params)
+        noisy_sum = _vector(parameter.grad for parameter in self.params)
         self._seen.total = summed.numpy()
         std = self.noise_multiplier * self.max_grad_norm
-        noise = (found - summed).numpy()
+        noise = (noisy_sum - summed).numpy()
         self._guard.record_noised(
             self._guard.round, len(noise), std, self._seen, noise, state
         )
@@ -265,6 +282,11 @@ class PlannedOptimizer(DPOptimizer):  # type: ignore[misc]
             self.expected_batch_size = ratio * self._group.clients
 
 
+def _vector(parts: Iterable[torch.Tensor]) -> torch.Tensor:
+    """Tensors as one vector [d] in double precision."""
+    return torch.cat([part.reshape(-1).double() for part in parts]).cpu()
+
+
 def guarded(
     guard: Guard,
     module: torch.nn.Module,
@@ -273,8 +295,12 @@ def guarded(
     epoch: int | None = None,
     **options: Any,
 ) -> tuple[GradSampleModule, PlannedOptimizer, DataLoader[Any]]:
-    """A module, an optimiser and a loader that execute the plan; see ``PlannedBatches``."""
-    groups, size = guard.plan.groups, len(dataset)  # type: ignore[arg-type]
+    """A module, an optimiser and a loader that execute the plan.
+
+    See ``PlannedBatches``.
+    """
+    groups = guard.plan.groups
+    size = len(dataset)  # type: ignore[arg-type]
     if len(groups) != 1:
         rule = "must be one; Opacus has one noise multiplier for all records"
         raise InputError.one("plan.groups", rule, len(groups))
@@ -301,7 +327,9 @@ def guarded(
 
 
 class GuardedEngine:
-    """Opacus' ``PrivacyEngine`` under a plan: an epoch has as many steps as one over its ratio.
+    """Opacus' ``PrivacyEngine`` under a plan.
+
+    An epoch has as many steps as one over the sampling ratio.
 
     Args:
         plan: file of the plan.
@@ -321,19 +349,19 @@ class GuardedEngine:
         max_grad_norm: float | None = None,
         **options: Any,
     ) -> tuple[GradSampleModule, PlannedOptimizer, DataLoader[Any]]:
-        """As in Opacus; what is given of the noise, the norm and the batches must be the plan's."""
+        """As in Opacus; arguments on noise, norm and batches must be the plan's."""
         group = self.guard.plan.groups[0]
         ratio, sigma = self.guard.plan.at_round(group, 1)
         drawable = self.guard.plan.law_of(group).law.drawable(group.clients)
-        norm, size = self.guard.clipping_norm(group.name), round(ratio * drawable)
-        for name, found, planned in (
+        batch_size = max(1, round(ratio * drawable))
+        for name, value, planned in (
             ("noise_multiplier", noise_multiplier, sigma),
-            ("max_grad_norm", max_grad_norm, norm),
-            ("batch_size", data_loader.batch_size, max(1, size)),
+            ("max_grad_norm", max_grad_norm, self.guard.clipping_norm(group.name)),
+            ("batch_size", data_loader.batch_size, batch_size),
         ):
-            if found is not None and not math.isclose(found, planned, rel_tol=1e-6):
+            if value is not None and not math.isclose(value, planned, rel_tol=1e-6):
                 raise InputError.one(
-                    name, f"must be {planned:.9g}, as in the plan", found
+                    name, f"must be {planned:.9g}, as in the plan", value
                 )
         for name in set(options) - {"loss_reduction"}:
             raise InputError.one(name, "must be left to the plan", options[name])
@@ -343,33 +371,34 @@ class GuardedEngine:
         )
 
     def make_private_with_epsilon(
-        self, *, target_epsilon: float, target_delta: float, epochs: int, **given: Any
+        self, *, target_epsilon: float, target_delta: float, epochs: int, **options: Any
     ) -> tuple[GradSampleModule, PlannedOptimizer, DataLoader[Any]]:
         """As in Opacus; the plan's budget must keep the target, in as many epochs."""
-        group, planned = self.guard.plan.groups[0], self.guard.plan.spec.rounds
-        for name, found, budget in (
+        plan = self.guard.plan
+        group = plan.groups[0]
+        for name, target, budget in (
             ("target_epsilon", target_epsilon, group.epsilon),
             ("target_delta", target_delta, group.delta),
         ):
-            if not found >= budget:
+            if not target >= budget:
                 raise InputError.one(
-                    name, f"must be {budget:.9g} or more, as in the plan", found
+                    name, f"must be {budget:.9g} or more, as in the plan", target
                 )
-        steps = epochs * max(1, round(1 / self.guard.plan.at_round(group, 1)[0]))
-        if steps != planned:
-            raise InputError.one(
-                "epochs", f"must have the plan's {planned} steps", steps
-            )
-        return self.make_private(**given)
+        ratio, _ = plan.at_round(group, 1)
+        steps = epochs * max(1, round(1 / ratio))
+        if steps != plan.spec.rounds:
+            rule = f"must have the plan's {plan.spec.rounds} steps"
+            raise InputError.one("epochs", rule, steps)
+        return self.make_private(**options)
 
     def get_epsilon(self, delta: float) -> float:
         """Upper bound on what the steps so far cost at ``delta``."""
-        guard, [group] = self.guard, self.guard.plan.groups
+        guard = self.guard
+        [group] = guard.plan.groups
         if guard.round == 1:
             return 0.0
-        history = history_of(
-            read_ledger(guard.folder, guard.plan.digest).records, group.name
-        )
+        ledger = read_ledger(guard.folder, guard.plan.digest)
+        history = history_of(ledger.records, group.name)
         curve = PrivacyCurve(Relation(guard.plan.spec.relation))
         return curve.step(history).epsilon(delta).upper
 

@@ -6,8 +6,9 @@ With one guard::
     backend = SimulatedBackend(dataset, None, postprocessors=[GuardedMechanism(guard)])
     algorithm.run(..., callbacks=[StopAtBudget(guard)])
 
-or, in a program that has a backend, ``guarded(SimulatedBackend, "plan.json", "run")(...)``. The
-server's statistics are the noised mean with weight 1, so that no weight of a user enters it.
+or, in a program that has a backend, ``guarded(SimulatedBackend, "plan.json",
+"run")(...)``. The server's statistics are the noised mean with weight 1, so that no
+weight of a user enters it.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ _NOBODY = "privplan: nobody was drawn"
 
 
 class PlannedUsers(FederatedDatasetBase):  # type: ignore[misc]
-    """The users of a plan: ``get_cohort`` draws by the plan's law and ignores the size asked for.
+    """The users of a plan; ``get_cohort`` draws by its law and ignores the given size.
 
-    Where nobody is drawn, the first user trains and its update counts as zero, since pfl has no
-    statistics of an empty cohort and noise must be released all the same.
+    Where nobody is drawn, the first user trains and its update counts as zero, since
+    pfl has no statistics of an empty cohort and noise must be released all the same.
 
     Args:
         guard: the guard of the run.
@@ -52,7 +53,8 @@ class PlannedUsers(FederatedDatasetBase):  # type: ignore[misc]
 
     def __init__(self, guard: Guard, make_dataset: Callable[[str, int], Any]) -> None:
         super().__init__()
-        self._guard, self._make_dataset = guard, make_dataset
+        self._guard = guard
+        self._make_dataset = make_dataset
         self._drawn = 0
 
     def __next__(self) -> tuple[Any, int]:
@@ -61,9 +63,8 @@ class PlannedUsers(FederatedDatasetBase):  # type: ignore[misc]
 
     def get_cohort(self, cohort_size: int) -> Iterator[tuple[Any, int]]:
         """The users that the law draws in the guard's next round, each with a seed."""
-        if (
-            self._drawn == self._guard.round
-        ):  # pfl trained with it, and nothing was released
+        # pfl trained with it, and nothing was released.
+        if self._drawn == self._guard.round:
             rule = "must have the GuardedMechanism of this guard"
             raise InputError.one(
                 "postprocessors", rule, f"none that released round {self._drawn}"
@@ -91,7 +92,8 @@ class GuardedMechanism(CentralPrivacyMechanism):  # type: ignore[misc]
         guard: the guard of the run.
 
     Raises:
-        InputError: when the plan has one release per group, since pfl sums over all users.
+        InputError: when the plan has one release per group, since pfl sums over all
+            users.
     """
 
     def __init__(self, guard: Guard) -> None:
@@ -108,7 +110,8 @@ class GuardedMechanism(CentralPrivacyMechanism):  # type: ignore[misc]
         if user_context.user_id == _NOBODY:
             return _replaced(stats, np.zeros(len(_vector(stats)))), Metrics()
         group, _, position = str(user_context.user_id).rpartition("/")
-        # The sum that is released; pfl's own has to agree with it, so nobody is in that one twice.
+        # The sum that is released; pfl's own has to agree with it, so nobody is in that
+        # one twice.
         self._guard.add(self._guard.round, group, int(position), _vector(stats))
         vector = clip(
             _vector(stats), self._guard.clipping_norm(group)
@@ -118,7 +121,10 @@ class GuardedMechanism(CentralPrivacyMechanism):  # type: ignore[misc]
     def postprocess_server(
         self, *, stats: Any, central_context: Any, aggregate_metrics: Any
     ) -> tuple[Any, Metrics]:
-        """The noised mean, booked before it is returned; other populations are not touched."""
+        """The noised mean, booked before it is returned.
+
+        Statistics of other populations are not touched.
+        """
         if str(central_context.population).rpartition(".")[2].lower() != "train":
             return stats, Metrics()
         round_ = self._guard.round
@@ -127,20 +133,25 @@ class GuardedMechanism(CentralPrivacyMechanism):  # type: ignore[misc]
         return _replaced(stats, released.mean), Metrics()
 
     def _nobody(self, received: np.ndarray) -> dict[str, np.ndarray] | None:
-        """The sum of nobody [d]; None where users were added, with whom pfl's sum must agree."""
+        """The sum of nobody [d]; None where users were added.
+
+        Then pfl's sum must agree with that of the guard.
+        """
         names = [group.name for group in self._guard.plan.groups]
         totals = [self._guard.total(name).total for name in names]
         summed = np.zeros(len(received))
         for total in totals:
             if total is not None:
                 summed = summed + total
-        if not np.allclose(
-            received, summed, rtol=1e-4, atol=1e-5 * (1 + np.abs(summed).max())
-        ):
-            rule = "must change nothing after GuardedMechanism, which clips; distance of the sums 0"
-            raise InputError.one(
-                "postprocessors", rule, float(np.linalg.norm(received - summed))
+        # pfl adds in single precision.
+        absolute = 1e-5 * (1 + np.abs(summed).max())
+        if not np.allclose(received, summed, rtol=1e-4, atol=absolute):
+            rule = (
+                "must change nothing after GuardedMechanism, which clips; distance of "
+                "the sums 0"
             )
+            distance = float(np.linalg.norm(received - summed))
+            raise InputError.one("postprocessors", rule, distance)
         return {names[0]: received} if all(total is None for total in totals) else None
 
 
@@ -153,32 +164,39 @@ def guarded(
     """A backend whose cohorts, clipping and noise are those of a plan.
 
     Args:
-        backend: a class such as ``SimulatedBackend``; what is returned is called in its place.
+        backend: a class such as ``SimulatedBackend``; what is returned is called in its
+            place.
         plan: file of the plan.
         run: the run folder.
-        users: ids of a ``FederatedDataset``'s users, in the plan's order of groups. None for an
-            artificial data set: each client of the plan is one user that it makes.
+        users: ids of a ``FederatedDataset``'s users, in the plan's order of groups.
+            None for an artificial data set: each client of the plan is one user that it
+            makes.
     """
 
-    def made(
+    def make_backend(
         training_data: Any, val_data: Any, postprocessors: Any = None, **options: Any
     ) -> Any:
-        given = list(postprocessors or ())
-        for one in given:
-            if isinstance(one, PrivacyMechanism) and not isinstance(one, NoPrivacy):
-                rule = "must have no privacy mechanism: the guard clips and adds the plan's noise"
-                raise InputError.one("postprocessors", rule, type(one).__name__)
+        user_postprocessors = list(postprocessors or ())
+        for postprocessor in user_postprocessors:
+            is_private = isinstance(postprocessor, PrivacyMechanism)
+            if is_private and not isinstance(postprocessor, NoPrivacy):
+                rule = (
+                    "must have no privacy mechanism: the guard clips and adds the plan's "
+                    "noise"
+                )
+                name = type(postprocessor).__name__
+                raise InputError.one("postprocessors", rule, name)
         guard = opened(plan, run, "pfl", resends=False)
-        places = [
-            (one.name, at) for one in guard.plan.groups for at in range(one.clients)
-        ]
-        named, found = (
-            isinstance(training_data, FederatedDataset),
-            len(set(users or ())),
-        )
-        if (named or users is not None) and found != len(places):
+
+        # Which user is which client of the plan.
+        places: list[tuple[str, int]] = []
+        for group in guard.plan.groups:
+            places += [(group.name, position) for position in range(group.clients)]
+        has_ids = isinstance(training_data, FederatedDataset) or users is not None
+        count = len(set(users or ()))
+        if has_ids and count != len(places):
             rule = f"must be the different ids of the plan's {len(places)} clients"
-            raise InputError.one("users", rule, found)
+            raise InputError.one("users", rule, count)
         ids = dict(zip(places, users or (), strict=False))
 
         @cache
@@ -189,9 +207,10 @@ def guarded(
             return training_data.make_dataset_fn(ids[group, position])
 
         data = PlannedUsers(guard, artificial if users is None else user)
-        return backend(data, val_data, [*given, GuardedMechanism(guard)], **options)
+        all_postprocessors = [*user_postprocessors, GuardedMechanism(guard)]
+        return backend(data, val_data, all_postprocessors, **options)
 
-    return made
+    return make_backend
 
 
 class StopAtBudget(TrainingProcessCallback):  # type: ignore[misc]
@@ -214,22 +233,23 @@ class StopAtBudget(TrainingProcessCallback):  # type: ignore[misc]
 def _vector(stats: Any) -> np.ndarray:
     """The statistics as one vector [d]; their weight is no part of it."""
     _, weights = stats.get_weights()
-    parts = [np.asarray(get_ops().to_numpy(one), np.float64).ravel() for one in weights]
+    to_numpy = get_ops().to_numpy
+    parts = [np.asarray(to_numpy(weight), np.float64).ravel() for weight in weights]
     return np.concatenate(parts)
 
 
 def _replaced(stats: Any, vector: np.ndarray) -> Any:
     """Statistics with other numbers and weight 1."""
     metadata, weights = stats.get_weights()
-    parts, start = [], 0
-    for one in weights:
-        shape = tuple(get_ops().get_shape(one))
+    parts = []
+    start = 0
+    for weight in weights:
+        shape = tuple(get_ops().get_shape(weight))
         end = start + int(np.prod(shape))
-        parts.append(
-            get_ops().to_tensor(vector[start:end].reshape(shape).astype(np.float32))
-        )
+        part = vector[start:end].reshape(shape).astype(np.float32)
+        parts.append(get_ops().to_tensor(part))
         start = end
-    found = stats.from_weights(metadata, parts)
-    if hasattr(found, "weight"):
-        found.weight = 1.0
-    return found
+    replaced = stats.from_weights(metadata, parts)
+    if hasattr(replaced, "weight"):
+        replaced.weight = 1.0
+    return replaced

@@ -10,8 +10,8 @@
                 ...                                # train it on the client's data
                 loop.add(group, client, trained)
 
-When the body of the loop ends, the sum is noised, the model makes its step, and both are stored
-before the release is booked.
+When the body of the loop ends, the sum is noised, the model makes its step, and both
+are stored before the release is booked.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from privplan.guard import Cohort, Guard, Layout
 try:
     import torch
 except ImportError as error:
-    needs = "privplan.contrib.adapters.torch_loop needs torch: pip install 'privplan[simulate]'"
-    raise ImportError(needs) from error
+    needs = "needs torch: pip install 'privplan[simulate]'"
+    raise ImportError(f"privplan.contrib.adapters.torch_loop {needs}") from error
 
+# Before the names of arrays of the optimiser's state: index of the parameter, and key.
 _STATE = "optimizer/"
 Available = Callable[[int], Mapping[str, Iterable[int]] | None]
 
@@ -35,7 +36,8 @@ Available = Callable[[int], Mapping[str, Iterable[int]] | None]
 def arrays_of(module: torch.nn.Module) -> dict[str, np.ndarray]:
     """The module's state as arrays: parameters, and buffers such as running means."""
     return {
-        name: one.detach().cpu().numpy() for name, one in module.state_dict().items()
+        name: tensor.detach().cpu().numpy()
+        for name, tensor in module.state_dict().items()
     }
 
 
@@ -45,8 +47,9 @@ class TorchLoop:
     Args:
         guard: the guard of the run; its last model, if any, is loaded into the module.
         module: the global model.
-        optimizer: optimiser of the module's parameters that makes the server's step, with the
-            noised mean as negative gradient; None adds the mean. Buffers get the mean.
+        optimizer: optimiser of the module's parameters that makes the server's step,
+            with the noised mean as negative gradient; None adds the mean. Buffers get
+            the mean.
         available: returns the clients that are there in a round; all when None.
     """
 
@@ -57,33 +60,39 @@ class TorchLoop:
         optimizer: torch.optim.Optimizer | None = None,
         available: Available | None = None,
     ) -> None:
-        self.guard, self.module = guard, module
-        self._optimizer, self._available = optimizer, available
+        self.guard = guard
+        self.module = module
+        self._optimizer = optimizer
+        self._available = available
         self._layout = Layout.of(arrays_of(module))
         stored = guard.model
         if stored is not None:
             self._load(stored)
 
     def rounds(self) -> Iterator[Cohort]:
-        """The cohorts of the rounds that are left; a round ends when the next is asked for.
+        """The cohorts of the rounds that are left.
 
-        An interrupted round makes its step first, with the same release.
+        A round ends when the next is asked for. An interrupted round makes its step
+        first, with the same release.
         """
-        found = self.guard.interrupted
-        if found is not None:
-            self._step(found.round, found.mean)
+        interrupted = self.guard.interrupted
+        if interrupted is not None:
+            self._step(interrupted.round, interrupted.mean)
         for round_ in self.guard.rounds():
-            there = None if self._available is None else self._available(round_)
-            cohort = self.guard.draw(round_, there)
+            available = None if self._available is None else self._available(round_)
+            cohort = self.guard.draw(round_, available)
             self._start = self._layout.vector(arrays_of(self.module))
             yield cohort
-            if self.guard.round == round_:  # unless the body called guard.fail
-                nobody = None
-                if not any(self.guard.total(name).reported for name in cohort.clients):
-                    first = self.guard.plan.groups[0].name
-                    nobody = {first: np.zeros(self._layout.size)}
-                released = self.guard.release(round_, nobody)
-                self._step(round_, released.mean)
+            if self.guard.round != round_:
+                # The body called guard.fail.
+                continue
+            # Noise is released all the same when nobody reported.
+            nobody = None
+            if not any(self.guard.total(name).reported for name in cohort.clients):
+                first = self.guard.plan.groups[0].name
+                nobody = {first: np.zeros(self._layout.size)}
+            released = self.guard.release(round_, nobody)
+            self._step(round_, released.mean)
 
     def add(self, group: str, client: int, trained: torch.nn.Module) -> None:
         """Add a client's update: its trained module less the global model."""
@@ -99,9 +108,10 @@ class TorchLoop:
         else:
             steps = self._layout.arrays(mean, before)
             parameters = dict(self.module.named_parameters())
-            self._load(
-                {name: one for name, one in after.items() if name not in parameters}
-            )
+            buffers = {
+                name: array for name, array in after.items() if name not in parameters
+            }
+            self._load(buffers)
             for name, parameter in parameters.items():
                 parameter.grad = -torch.from_numpy(steps[name]).to(parameter)
             self._optimizer.step()
@@ -111,25 +121,26 @@ class TorchLoop:
     def _optimizer_state(self) -> dict[str, np.ndarray]:
         if self._optimizer is None:
             return {}
-        return {
-            f"{_STATE}{index}/{name}": one.detach().cpu().numpy()
-            for index, values in self._optimizer.state_dict()["state"].items()
-            for name, one in values.items()
-            if isinstance(one, torch.Tensor)
-        }
+        arrays: dict[str, np.ndarray] = {}
+        for index, values in self._optimizer.state_dict()["state"].items():
+            for name, value in values.items():
+                if isinstance(value, torch.Tensor):
+                    arrays[f"{_STATE}{index}/{name}"] = value.detach().cpu().numpy()
+        return arrays
 
     def _load(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Load arrays into the module, and into the optimiser what is its state."""
-        own = {
-            k: torch.from_numpy(v.copy()) for k, v in arrays.items() if _STATE not in k
+        of_module = {
+            name: torch.from_numpy(array.copy())
+            for name, array in arrays.items()
+            if _STATE not in name
         }
-        self.module.load_state_dict(own, strict=False)
+        self.module.load_state_dict(of_module, strict=False)
         state: dict[int, dict[str, torch.Tensor]] = {}
-        for name, one in arrays.items():
+        for name, array in arrays.items():
             if name.startswith(_STATE):
                 _, index, key = name.split("/", 2)
-                state.setdefault(int(index), {})[key] = torch.from_numpy(one.copy())
+                state.setdefault(int(index), {})[key] = torch.from_numpy(array.copy())
         if self._optimizer is not None and state:
-            self._optimizer.load_state_dict(
-                {**self._optimizer.state_dict(), "state": state}
-            )
+            whole_state = {**self._optimizer.state_dict(), "state": state}
+            self._optimizer.load_state_dict(whole_state)

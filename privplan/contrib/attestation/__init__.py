@@ -1,8 +1,9 @@
-"""Signed statements about a run, written before its releases are used, and their verification.
+"""Signed statements about a run, written before its releases are used, and checks.
 
-The package holds keys, statements (``attestation.jsonl``), the writer of statements, and anchors
-of their head in external logs, and the checks of both; ``cryptography`` (extra ``attest``) is
-imported when a key is used. Pass ``Signing(key)`` to a guard or to the request of a run.
+The package holds keys, statements (``attestation.jsonl``), the writer of statements,
+and anchors of their head in external logs, and the checks of both; ``cryptography``
+(extra ``attest``) is imported when a key is used. Pass ``Signing(key)`` to a guard or
+to the request of a run.
 """
 
 from __future__ import annotations
@@ -36,10 +37,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """A name of the package, imported when it is used: ``privplan --help`` loads its commands."""
+    """A name of the package, imported when it is used.
+
+    ``privplan --help`` loads the commands of the package, and needs none of these.
+    """
     if name in __all__:
         for module in ("statements", "keys", "attestor"):
-            found = import_module(f"{__name__}.{module}")
-            if name in vars(found):
-                return vars(found)[name]
+            members = vars(import_module(f"{__name__}.{module}"))
+            if name in members:
+                return members[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

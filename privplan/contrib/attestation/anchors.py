@@ -1,9 +1,10 @@
 """Anchors: the head of a run's statements in an external append-only log.
 
-A head that a log outside the operator's control holds proves that the statements up to it existed
-then; statements cannot be changed or dropped before it later. Two logs are provided: a local file,
-for a disk or a machine of another party, and time-stamping authorities (RFC 3161; extra
-``attest``). A receipt is what a log returns; ``anchors.jsonl`` of the run folder keeps them.
+A head that a log outside the operator's control holds proves that the statements up to
+it existed then; statements cannot be changed or dropped before it later. Two logs are
+provided: a local file, for a disk or a machine of another party, and time-stamping
+authorities (RFC 3161; extra ``attest``). A receipt is what a log returns;
+``anchors.jsonl`` of the run folder keeps them.
 """
 
 from __future__ import annotations
@@ -98,15 +99,13 @@ class LocalLog:
 
     def problem(self, head: str, receipt: str) -> str | None:
         """Why the file does not hold the head with this receipt."""
-        return (
-            None
-            if (head, receipt) in self._lines()
-            else f"{self._path} does not hold it"
-        )
+        if (head, receipt) in self._lines():
+            return None
+        return f"{self._path} does not hold it"
 
     def _lines(self) -> list[tuple[str, str]]:
         """Head and hash of each line."""
-        found: list[tuple[str, str]] = []
+        entries: list[tuple[str, str]] = []
         chain = ""
         for number, line in enumerate(read_lines(self._path, "log"), start=1):
             try:
@@ -119,8 +118,8 @@ class LocalLog:
             if line != expected:
                 rule = f"must be an unbroken log, but line {number} is not"
                 raise InputError.one("log", rule, str(self._path))
-            found.append((str(entry["head"]), chain))
-        return found
+            entries.append((str(entry["head"]), chain))
+        return entries
 
 
 def _log_line(head: str, seconds: int, before: str) -> tuple[str, str]:
@@ -134,7 +133,8 @@ class TimeStamps:
     """A time-stamping authority (RFC 3161), by the package ``rfc3161-client``.
 
     Args:
-        post: function of a DER request that returns the DER response; None to verify only.
+        post: function of a DER request that returns the DER response; None to verify
+            only.
         certificates: PEM file with the root certificate that the reader trusts; None to
             request only.
     """
@@ -146,7 +146,8 @@ class TimeStamps:
         post: Callable[[bytes], bytes] | None = None,
         certificates: Path | None = None,
     ) -> None:
-        self._post, self._certificates = post, certificates
+        self._post = post
+        self._certificates = certificates
 
     def submit(self, head: str) -> str:
         """Have a head time-stamped; the receipt is the response in base 64."""
@@ -215,39 +216,45 @@ def post_to(address: str) -> Callable[[bytes], bytes]:
         query = urllib.request.Request(address, request, headers)
         try:
             with urllib.request.urlopen(query, timeout=SECONDS) as answer:
-                found: bytes = answer.read(MOST_RESPONSE)
+                response: bytes = answer.read(MOST_RESPONSE)
         except (OSError, ValueError) as error:
             raise InputError.one("tsa", f"must respond ({error})", address) from None
-        return found
+        return response
 
     return post
 
 
 def anchor(folder: Path, plan: Plan, log: AnchorLog) -> Anchor:
-    """Submit the head of a run's statements to a log, and keep the receipt in the run folder."""
-    found = read_attestation(folder)
-    if found is None or not found.statements:
+    """Submit the head of a run's statements to a log.
+
+    The receipt is stored in the run folder.
+    """
+    attestation = read_attestation(folder)
+    if attestation is None or not attestation.statements:
         raise InputError.one("attestation", "must hold signed statements", str(folder))
     head = plan.digest
-    for signed in found.statements:
+    for signed in attestation.statements:
         head = signed.head(head)
-    count, receipt = len(found.statements), log.submit(head)
-    made = Anchor(log=log.kind, statements=count, head=head, receipt=receipt)
-    append_bytes(
-        folder / ANCHORS, f"{made.model_dump_json()}\n".encode(), "anchors", sync=True
+    new_anchor = Anchor(
+        log=log.kind,
+        statements=len(attestation.statements),
+        head=head,
+        receipt=log.submit(head),
     )
-    return made
+    line = f"{new_anchor.model_dump_json()}\n"
+    append_bytes(folder / ANCHORS, line.encode(), "anchors", sync=True)
+    return new_anchor
 
 
 def read_anchors(folder: Path) -> list[Anchor]:
     """The anchors of a run folder; none without the file."""
     if not (folder / ANCHORS).exists():
         return []
-    found = []
+    anchors = []
     for number, line in enumerate(read_lines(folder / ANCHORS, "anchors"), start=1):
         try:
-            found.append(parse(Anchor, load_json(line)))
+            anchors.append(parse(Anchor, load_json(line)))
         except ValueError:
             rule = f"must be anchors, but line {number} is none"
             raise InputError.one("anchors", rule, str(folder / ANCHORS)) from None
-    return found
+    return anchors

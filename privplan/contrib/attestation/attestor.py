@@ -1,4 +1,4 @@
-"""The writer of a run's statements, which the server owns, and the statement of a client."""
+"""The writer of a run's statements, which the server owns, and clients' statements."""
 
 from __future__ import annotations
 
@@ -51,55 +51,65 @@ def client_statement(
 class Attestor:
     """Appends signed statements to ``attestation.jsonl``, synchronised to disk.
 
-    A server calls ``start`` once, then in each round ``cohort`` before the model is sent, ``add``
-    for each statement of a client, and ``release`` after the ledger's lines were written and
-    before a release is used; finally ``end``. After an interruption the calls since the last
-    checkpoint are repeated with equal arguments; a repeated statement is compared, not written.
+    A server calls ``start`` once, then in each round ``cohort`` before the model is
+    sent, ``add`` for each statement of a client, and ``release`` after the ledger's
+    lines were written and before a release is used; finally ``end``. After an
+    interruption the calls since the last checkpoint are repeated with equal arguments;
+    a repeated statement is compared, not written.
 
     Args:
         folder: the run folder.
         plan: the plan, whose signers include the server.
         key: the server's secret key.
-        ledger: hash of the last ledger line before the calls that follow; the plan's digest
-            at the start of a run.
+        ledger: hash of the last ledger line before the calls that follow; the plan's
+            digest at the start of a run.
 
     Raises:
-        InputError: when the key is not that of a server in the plan, or the file is damaged or
-            lacks statements about the ledger's lines.
+        InputError: when the key is not that of a server in the plan, or the file is
+            damaged or lacks statements about the ledger's lines.
     """
 
     def __init__(
         self, folder: Path, plan: Plan, key: SigningKey, ledger: str = ""
     ) -> None:
-        self._path, self._plan, self._key = folder / ATTESTATION, plan, key
+        self._path = folder / ATTESTATION
+        self._plan = plan
+        self._key = key
+        self._salt = b""
         self.signer = signer_of(plan, key, "server")
-        self.head, self.lines, self._salt = plan.digest, 0, b""
+        self.head = plan.digest
+        self.lines = 0
         self._replayed: deque[Signed] = deque()
-        before = read_attestation(folder)
-        if before is None:
+        earlier = read_attestation(folder)
+        if earlier is None:
             if ledger not in ("", plan.digest):
                 self._refuse("must state every line of the ledger, to be continued")
             return
-        if before.fault is not None and not before.torn:
-            self._refuse(f"must be as it was written; {before.fault}")
-        if before.torn:
-            size = sum(len(signed.line.encode()) for signed in before.statements)
+        if earlier.fault is not None and not earlier.torn:
+            self._refuse(f"must be as it was written; {earlier.fault}")
+
+        # Of a line that was cut off while it was written nothing was used.
+        if earlier.torn:
+            size = sum(len(signed.line.encode()) for signed in earlier.statements)
             with open(self._path, "r+b") as file:
                 file.truncate(size)
                 os.fsync(file.fileno())
-        self._continue(before.statements, ledger or plan.digest)
+        self._continue(earlier.statements, ledger or plan.digest)
 
     def _continue(self, statements: Sequence[Signed], ledger: str) -> None:
-        """Take the statements up to that on a ledger line as done; the rest is repeated."""
-        found = ledger == self._plan.digest
+        """Take the statements up to that on a ledger line as done.
+
+        The statements after it are repeated.
+        """
+        is_reached = ledger == self._plan.digest
         repeated = deque(statements)
-        while repeated and not found:
+        while repeated and not is_reached:
             signed = repeated.popleft()
             self.head = signed.head(self.head)
             if signed.statement.kind == "release":
                 self.lines = signed.statement.lines
-                found = signed.statement.ledger == ledger
-        if not found:
+                is_reached = signed.statement.ledger == ledger
+        if not is_reached:
             self._refuse("must state every line of the ledger, to be continued")
         self._replayed = repeated
 
@@ -131,12 +141,17 @@ class Attestor:
         """Append the statement of a client."""
         signed = Signed.parse_line(line)
         statement = signed.statement
-        keys = {
-            one.name: one.key for one in self._plan.spec.signers if one.role == "client"
+        signers = self._plan.spec.signers
+        client_keys = {
+            signer.name: signer.key for signer in signers if signer.role == "client"
         }
         message = statement.message(self._plan.digest)
-        known = WRITERS[statement.kind] == "client" and statement.signer in keys
-        if not (known and signed_by(keys[statement.signer], message, signed.signature)):
+        is_valid = WRITERS[statement.kind] == "client"
+        is_valid = is_valid and statement.signer in client_keys
+        if is_valid:
+            key = client_keys[statement.signer]
+            is_valid = signed_by(key, message, signed.signature)
+        if not is_valid:
             rule = "must be signed by a client in the plan's signers"
             raise InputError.one("attestation", rule, line)
         self._append(signed)
@@ -183,7 +198,7 @@ class Attestor:
 
 
 class Signing:
-    """Signs runs with the key of a server; a witness for the training loop and the guard.
+    """Signs runs with a server's key; a witness for the training loop and the guard.
 
     Args:
         key: the secret key, or its file.
@@ -193,11 +208,9 @@ class Signing:
         self._key = key
 
     def _loaded(self) -> SigningKey:
-        return (
-            self._key
-            if isinstance(self._key, SigningKey)
-            else SigningKey.load(self._key)
-        )
+        if isinstance(self._key, SigningKey):
+            return self._key
+        return SigningKey.load(self._key)
 
     def check(self, plan: Plan) -> None:
         """Refuse a plan whose signers do not include the server."""
@@ -210,14 +223,17 @@ class Signing:
         ledger: Sequence[str],
         noise_commitment: str = "",
     ) -> Attestor:
-        """The attestor of a run, after the last of these ledger lines that was signed."""
-        key, found = self._loaded(), read_attestation(folder)
-        signed = (
-            {""}
-            if found is None
-            else {one.statement.ledger for one in found.statements}
-        )
-        last = next((line for line in reversed(ledger) if line in signed), ledger[0])
+        """The attestor of a run, after the last of its ledger lines that was signed."""
+        key = self._loaded()
+        signed_lines = {""}
+        earlier = read_attestation(folder)
+        if earlier is not None:
+            signed_lines = {signed.statement.ledger for signed in earlier.statements}
+        last = ledger[0]
+        for line in reversed(ledger):
+            if line in signed_lines:
+                last = line
+                break
         attestor = Attestor(folder, plan, key, last)
         attestor.start(noise_commitment)
         return attestor

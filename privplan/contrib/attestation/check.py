@@ -1,14 +1,17 @@
 """The check of the signed statements about a run (``attestation.jsonl``).
 
-It is required where the plan names signers. Signatures are verified with the keys in the plan; a
-reader who wants to know whose keys these are compares them with keys got by other means.
+It is required where the plan names signers. Signatures are verified with the keys in
+the plan; a reader who wants to know whose keys these are compares them with keys got by
+other means.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 
 from privplan.contrib.attestation.anchors import (
     ANCHORS,
@@ -40,6 +43,8 @@ from privplan.verification.checks.check import (
 from privplan.verification.run import Run
 
 NAME = "attestation"
+# A run may have thousands of clients that sign.
+_SHOWN_PARTIES = 10
 
 
 def _signed(run: Run) -> bool:
@@ -49,59 +54,69 @@ def _signed(run: Run) -> bool:
 
 
 def attestation(run: Run) -> Check:
-    """Every ledger line was signed, in order, by a party of the plan that may state it."""
+    """Every ledger line was signed, in order, by a party that may state it."""
     required = bool(run.plan.spec.signers)
-    found = None if run.folder is None else read_attestation(run.folder)
-    if found is None:
+    attested = _attestation(run)
+    if attested is None:
         return not_shown(
             NAME, [f"signed statements ({ATTESTATION})"], required=required
         )
     if not required:
         return not_shown(NAME, ["the signers' public keys in the plan"], required=False)
     try:
-        reading = _read(run, found)
+        established = _established(run, attested)
     except UnsupportedError as error:
         return not_shown(NAME, [str(error)])
-    if isinstance(reading, str):
-        return failed(NAME, reading)
-    missing = tuple(_missing(run, found, reading))
+    if isinstance(established, str):
+        return failed(NAME, established)
+    missing = tuple(_missing(run, attested, established))
     if missing:
         return not_shown(NAME, missing)
-    return passed(
-        NAME, f"{_parties(run, found)}; all {reading.lines} lines signed", "attested"
-    )
+    parties = _parties(run, attested)
+    return passed(NAME, f"{parties}; all {established.lines} lines signed", "attested")
+
+
+def _attestation(run: Run) -> Attestation | None:
+    """The signed statements of a run; None without any."""
+    return None if run.folder is None else read_attestation(run.folder)
 
 
 def anchored(run: Run) -> Check:
     """Heads in external logs are those of the statements; the reader gives the logs.
 
-    A run without a receipt of a log that the reader gives lacks required evidence: its statements
-    may have been signed anew.
+    A run without a receipt of a log that the reader gives lacks required evidence: its
+    statements may have been signed anew.
     """
-    name, heads = "anchors", [run.plan.digest]
-    found = None if run.folder is None else read_attestation(run.folder)
-    for signed in () if found is None else found.statements:
+    name = "anchors"
+    # The head after each number of statements.
+    heads = [run.plan.digest]
+    attested = _attestation(run)
+    for signed in () if attested is None else attested.statements:
         heads.append(signed.head(heads[-1]))
-    known, missing = {log.kind: log for log in _logs(run)}, list[str]()
-    made = _anchors(run)
-    for one in made:
-        if one.statements >= len(heads) or heads[one.statements] != one.head:
-            return failed(name, f"{one.statements} statements are not those anchored")
-        log = known.get(one.log)
-        problem = None if log is None else log.problem(one.head, one.receipt)
-        if problem is not None:
-            return failed(name, f"head after {one.statements} statements: {problem}")
+
+    trusted_logs = {log.kind: log for log in _logs(run)}
+    missing: list[str] = []
+    anchors = _anchors(run)
+    for anchor in anchors:
+        count = anchor.statements
+        if count >= len(heads) or heads[count] != anchor.head:
+            return failed(name, f"{count} statements are not those anchored")
+        log = trusted_logs.get(anchor.log)
         if log is None:
-            missing.append(_GIVE[one.log])
-    if known.keys() - {one.log for one in made}:
+            missing.append(_GIVE[anchor.log])
+            continue
+        problem = log.problem(anchor.head, anchor.receipt)
+        if problem is not None:
+            return failed(name, f"head after {count} statements: {problem}")
+    if trusted_logs.keys() - {anchor.log for anchor in anchors}:
         return not_shown(name, [f"a head in the given log ({ANCHORS})"])
     if missing:
         return not_shown(name, dict.fromkeys(missing), required=False)
-    return passed(
-        name, f"{len(made)} heads, the last after {made[-1].statements} statements"
-    )
+    last = anchors[-1].statements
+    return passed(name, f"{len(anchors)} heads, the last after {last} statements")
 
 
+# What a reader must give so that a receipt of a log can be checked.
 _GIVE = {
     "local": "the log of anchors (--anchor-log)",
     "rfc3161": "the certificate of the time-stamping authority (--tsa-certificate)",
@@ -132,35 +147,42 @@ ANCHORED = RunCheck(
 
 
 @dataclass
-class _Reading:
-    """What the statements so far have established."""
+class _Established:
+    """What the statements so far have established.
 
-    heads: list[str]  # hash of each line
-    # the cohort statement of each round, with the hash of its line
+    Attributes:
+        heads: hash of each line.
+        cohorts: the cohort statement of each round, with the hash of its line.
+        lines: ledger lines that are signed.
+        ended: whether the end is stated.
+        closed: for each round with participants in the ledger, whether its commitment
+            stays shut.
+    """
+
+    heads: list[str]
     cohorts: dict[int, tuple[Statement, str]] = field(default_factory=dict)
-    lines: int = 0  # ledger lines that are signed
-    ended: bool = False  # whether the end is stated
-    # for each round with participants in the ledger, whether its commitment stays shut
+    lines: int = 0
+    ended: bool = False
     closed: list[bool] = field(default_factory=list)
 
 
-def _read(run: Run, found: Attestation) -> _Reading | str:
+def _established(run: Run, attested: Attestation) -> _Established | str:
     """What the statements establish, or the first fault."""
-    if found.fault is not None and not found.torn:
-        return found.fault
-    reading = _Reading([run.plan.digest])
-    for number, signed in enumerate(found.statements, start=1):
-        problem = next(_problems(run, reading, signed), None)
+    if attested.fault is not None and not attested.torn:
+        return attested.fault
+    established = _Established([run.plan.digest])
+    for number, signed in enumerate(attested.statements, start=1):
+        problem = next(_problems(run, established, signed), None)
         if problem is not None:
             return f"line {number}: {problem}"
-        reading.heads.append(signed.head(reading.heads[-1]))
-    return next(_of_releases(run, found), reading)
+        established.heads.append(signed.head(established.heads[-1]))
+    return next(_of_releases(run, attested), established)
 
 
-def _problems(run: Run, reading: _Reading, signed: Signed) -> Iterator[str]:
-    """Faults of a statement; the reading takes it in when there is none."""
+def _problems(run: Run, established: _Established, signed: Signed) -> Iterator[str]:
+    """Faults of a statement; without any it adds to what is established."""
     statement = signed.statement
-    signers = {one.name: one for one in run.plan.spec.signers}
+    signers = {signer.name: signer for signer in run.plan.spec.signers}
     signer = signers.get(statement.signer)
     if signer is None:
         yield f"signed by {statement.signer}, who is not in the plan"
@@ -169,42 +191,53 @@ def _problems(run: Run, reading: _Reading, signed: Signed) -> Iterator[str]:
         yield f"a {signer.role} cannot state {statement.kind}"
     if not signed_by(signer.key, statement.message(run.plan.digest), signed.signature):
         yield f"the signature is not that of {statement.signer}"
-    where = (
-        f"{statement.kind} of round {statement.round}"
-        if statement.round
-        else statement.kind
-    )
-    _, before = reading.cohorts.get(statement.round, (None, ""))
-    expected = before if statement.kind == "update" else reading.heads[-1]
+    where: str = statement.kind
+    if statement.round:
+        where = f"{statement.kind} of round {statement.round}"
+
+    # A client's statement follows that of its cohort, any other the line before it.
+    expected = established.heads[-1]
+    if statement.kind == "update":
+        _, expected = established.cohorts.get(statement.round, (None, ""))
     if statement.previous != expected:
-        yield f"{where} does not follow the statement before it; lines were dropped or reordered"
-    if (statement.kind == "start") != (len(reading.heads) == 1) or reading.ended:
+        yield (
+            f"{where} does not follow the statement before it; lines were dropped or "
+            "reordered"
+        )
+    is_first = len(established.heads) == 1
+    if (statement.kind == "start") != is_first or established.ended:
         yield f"{where} is out of place"
     match statement.kind:
         case "cohort":
-            if statement.round <= max(reading.cohorts, default=0):
-                yield f"{where} comes after that of round {max(reading.cohorts)}"
-            reading.cohorts[statement.round] = statement, signed.head(reading.heads[-1])
+            last_round = max(established.cohorts, default=0)
+            if statement.round <= last_round:
+                yield f"{where} comes after that of round {last_round}"
+            head = signed.head(established.heads[-1])
+            established.cohorts[statement.round] = (statement, head)
         case "release":
-            yield from _new_lines(run, reading, statement)
+            yield from _new_lines(run, established, statement)
         case "end":
-            if (statement.lines, statement.ledger) != (
-                reading.lines,
-                _link(run, reading.lines),
-            ):
+            link = _link(run, established.lines)
+            if statement.lines != established.lines or statement.ledger != link:
                 yield "the end is not that of the signed lines"
-            reading.ended = True
+            established.ended = True
 
 
 def _link(run: Run, lines: int) -> str:
+    """The hash of the last of so many ledger lines."""
     return run.ledger.link(lines) if lines else run.plan.digest
 
 
-def _new_lines(run: Run, reading: _Reading, statement: Statement) -> Iterator[str]:
+def _new_lines(
+    run: Run, established: _Established, statement: Statement
+) -> Iterator[str]:
     """Faults of a statement about ledger lines."""
-    first, last, total = reading.lines, statement.lines, len(run.ledger.records)
-    if last != first + len(statement.releases) or last == first:
-        yield f"{last} lines after {first} are not its {len(statement.releases)} releases"
+    first = established.lines
+    last = statement.lines
+    total = len(run.ledger.records)
+    releases = len(statement.releases)
+    if last != first + releases or last == first:
+        yield f"{last} lines after {first} are not its {releases} releases"
     if last > total:
         yield f"{last} ledger lines are signed, {total} are there"
         return
@@ -213,14 +246,21 @@ def _new_lines(run: Run, reading: _Reading, statement: Statement) -> Iterator[st
     lines = run.ledger.records[first:last]
     if any(line.round != statement.round for line in lines):
         yield f"ledger lines {first + 1} to {last} are not of round {statement.round}"
-    if statement.round not in reading.cohorts:
-        yield f"the cohort of round {statement.round} was not committed before its release"
+    if statement.round not in established.cohorts:
+        yield (
+            f"the cohort of round {statement.round} was not committed before its "
+            "release"
+        )
         return
-    cohort, named = defaultdict[str, list[int]](list), True
-    for share in (share for line in lines for share in line.shares):
-        named = named and share.participants is not None
+
+    # The participants in the ledger are those that were committed.
+    cohort = defaultdict[str, list[int]](list)
+    names_participants = True
+    for share in chain.from_iterable(line.shares for line in lines):
+        if share.participants is None:
+            names_participants = False
         cohort[share.group].extend(share.participants or ())
-    committed, _ = reading.cohorts[statement.round]
+    committed, _ = established.cohorts[statement.round]
     if statement.opening:
         try:
             salt = bytes.fromhex(statement.opening)
@@ -228,55 +268,60 @@ def _new_lines(run: Run, reading: _Reading, statement: Statement) -> Iterator[st
             salt = b""
         if cohort_commitment(salt, statement.round, cohort) != committed.commitment:
             yield f"the participants of round {statement.round} are not those committed"
-    if named:
-        reading.closed.append(not statement.opening)
-    reading.lines = last
+    if names_participants:
+        established.closed.append(not statement.opening)
+    established.lines = last
 
 
-def _of_releases(run: Run, found: Attestation) -> Iterator[str]:
-    """Faults of the committed releases, where the run stores their hashes for a replay."""
-    try:
-        evidence = (
-            None if run.folder is None else read_evidence(run.folder, run.plan.digest)
-        )
-    except InputError:
-        evidence = None
+def _of_releases(run: Run, attested: Attestation) -> Iterator[str]:
+    """Faults of the committed releases, where the run stores their hashes."""
+    evidence = None
+    if run.folder is not None:
+        # Another check says what is wrong with them.
+        with suppress(InputError):
+            evidence = read_evidence(run.folder, run.plan.digest)
     stored = {} if evidence is None else evidence.rounds
-    signed = defaultdict[int, list[str]](list)
-    for one in found.statements:
-        if one.statement.kind == "release":
-            signed[one.statement.round].extend(one.statement.releases)
-    for round_, digests in signed.items():
+    signed_digests = defaultdict[int, list[str]](list)
+    for signed in attested.statements:
+        statement = signed.statement
+        if statement.kind == "release":
+            signed_digests[statement.round].extend(statement.releases)
+    for round_, digests in signed_digests.items():
         if round_ in stored and list(stored[round_].releases) != digests:
             yield f"the releases of round {round_} are not those committed"
 
 
-def _missing(run: Run, found: Attestation, reading: _Reading) -> Iterator[str]:
+def _missing(
+    run: Run, attested: Attestation, established: _Established
+) -> Iterator[str]:
     """Evidence that the statements lack."""
     total = len(run.ledger.records)
-    if found.torn:
+    if attested.torn:
         yield "the rest of a last line that was cut off"
-    if reading.lines < total:
-        yield f"signatures of ledger lines {reading.lines + 1} to {total}"
+    if established.lines < total:
+        yield f"signatures of ledger lines {established.lines + 1} to {total}"
     if total == 0:
         yield "signed releases"
-    if run.record.status == "complete" and not reading.ended:
+    if run.record.status == "complete" and not established.ended:
         yield "the signed end of the run"
-    yield from lacking("openings of committed cohorts", reading.closed)
+    yield from lacking("openings of committed cohorts", established.closed)
 
 
-def _parties(run: Run, found: Attestation) -> str:
+def _parties(run: Run, attested: Attestation) -> str:
     """How many statements of each kind each party signed."""
     counts = Counter(
-        (one.statement.signer, one.statement.kind) for one in found.statements
+        (signed.statement.signer, signed.statement.kind)
+        for signed in attested.statements
     )
     by_party: dict[str, list[str]] = {}
     for (party, kind), count in counts.items():
         by_party.setdefault(party, []).append(f"{count} {kind}")
-    roles = {one.name: one.role for one in run.plan.spec.signers}
-    shown = [
-        f"{name} ({roles[name]}) signed {', '.join(what)}"
-        for name, what in by_party.items()
+    roles = {signer.name: signer.role for signer in run.plan.spec.signers}
+    lines = [
+        f"{name} ({roles[name]}) signed {', '.join(counted)}"
+        for name, counted in by_party.items()
     ]
-    more = len(shown) - 10
-    return "; ".join(shown[:10]) + (f"; and {more} more parties" if more > 0 else "")
+    if len(lines) > _SHOWN_PARTIES:
+        hidden = len(lines) - _SHOWN_PARTIES
+        lines = [*lines[:_SHOWN_PARTIES], f"and {hidden} more parties"]
+    return "; ".join(lines)

@@ -1,4 +1,7 @@
-"""``privplan attest``: keys, and heads in external logs; options of ``simulate`` and ``verify``."""
+"""``privplan attest``: keys, and heads in external logs.
+
+Also options of ``simulate`` and ``verify``.
+"""
 
 from __future__ import annotations
 
@@ -51,12 +54,15 @@ def _party(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @keys.command(
-    "new", epilog="Example: privplan attest keys new server.key --name server"
+    "new",
+    help="Write a new secret key to FILE (mode 600), and print its entry for signers in "
+    "a spec.",
+    epilog="Example: privplan attest keys new server.key --name server",
 )
 @click.argument("file", type=_FILE)
 @_party
 def new(file: Path, name: str, role: str) -> None:
-    """Write a new secret key to FILE (mode 600), and print its entry for signers in a spec."""
+    """Write a new secret key, and print its entry in a spec."""
     from privplan.contrib.attestation.keys import new_key
     from privplan.spec.groups import Signer
     from privplan.values import parse
@@ -84,16 +90,19 @@ def _show(public: str, name: str, role: str) -> None:
     )
 
 
-@command.command("anchor", epilog="Example: privplan attest anchor run --log heads.log")
+@command.command(
+    "anchor",
+    help="Put the head of RUN's signed statements into a log; the receipt goes to "
+    "anchors.jsonl.\n\nThe log should be out of reach of whoever can change the run "
+    "folder.",
+    epilog="Example: privplan attest anchor run --log heads.log",
+)
 @click.argument("run", type=_FILE)
 @click.option("--log", type=_FILE, metavar="FILE", help="A local log file.")
 @click.option("--tsa", metavar="ADDRESS", help="A time-stamping authority (RFC 3161).")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text")
 def anchor(run: Path, log: Path | None, tsa: str | None, form: str) -> None:
-    """Put the head of RUN's signed statements into a log; the receipt goes to anchors.jsonl.
-
-    The log should be out of reach of whoever can change the run folder.
-    """
+    """Put the head of a run's signed statements into a log."""
     from privplan.contrib.attestation.anchors import LocalLog, TimeStamps, post_to
     from privplan.contrib.attestation.anchors import anchor as anchored
     from privplan.errors import InputError
@@ -101,18 +110,19 @@ def anchor(run: Path, log: Path | None, tsa: str | None, form: str) -> None:
     from privplan.record import PLAN, run_folder
 
     if (log is None) == (tsa is None):
-        given = "nothing" if log is None else "both"
-        raise InputError.one(
-            "log", "exactly one of --log and --tsa must be given", given
-        )
+        named_logs = "nothing" if log is None else "both"
+        rule = "exactly one of --log and --tsa must be given"
+        raise InputError.one("log", rule, named_logs)
     run_folder(run)
     plan = Plan.load(run / PLAN)
     chosen = TimeStamps(post_to(tsa)) if tsa is not None else LocalLog(log or Path())
-    made = anchored(run, plan, chosen)
+    new_anchor = anchored(run, plan, chosen)
+    count = new_anchor.statements
+    head = new_anchor.head
     if form == "json":
-        render.data({"run": str(run), "statements": made.statements, "head": made.head})
+        render.data({"run": str(run), "statements": count, "head": head})
     else:
-        render.text(f"anchored {made.statements} statements of {run}: head {made.head}")
+        render.text(f"anchored {count} statements of {run}: head {head}")
 
 
 def _signing(context: click.Context, parameter: click.Parameter, value: Any) -> None:
@@ -129,7 +139,8 @@ def _trusted_log(
         from privplan.contrib.attestation.anchors import LocalLog
 
         log = LocalLog(value)
-        log.check()  # also where no anchor asks for it
+        # Also where no anchor asks for it.
+        log.check()
         context.meta.setdefault(TRUSTED, []).append(log)
 
 

@@ -1,7 +1,7 @@
-"""Ed25519 keys of the parties that sign statements (RFC 8032), by the package ``cryptography``.
+"""Ed25519 keys of the parties that sign statements (RFC 8032), by ``cryptography``.
 
-A secret key is a PEM file (PKCS #8, not encrypted) that only its owner may read. A public key is
-64 hexadecimal digits, as in ``signers`` of a spec.
+A secret key is a PEM file (PKCS #8, not encrypted) that only its owner may read. A
+public key is 64 hexadecimal digits, as in ``signers`` of a spec.
 """
 
 from __future__ import annotations
@@ -37,15 +37,18 @@ class SigningKey:
         self.public: str = private.public_key().public_bytes_raw().hex()
 
     def sign(self, message: bytes) -> str:
-        """The signature of a message, 128 hexadecimal digits; equal for equal messages."""
+        """The signature of a message, 128 hexadecimal digits.
+
+        It is equal for equal messages.
+        """
         signature: bytes = self._private.sign(message)
         return signature.hex()
 
     def secret(self, context: str) -> bytes:
         """32 bytes that only the key's owner can derive; equal for equal contexts.
 
-        They are the hash of a signature, which is deterministic and unforgeable, of a message that
-        no statement has.
+        They are the hash of a signature, which is deterministic and unforgeable, of a
+        message that no statement has.
         """
         message = f"privplan derived secret v1\n{context}".encode()
         return hashlib.sha256(bytes.fromhex(self.sign(message))).digest()

@@ -1,9 +1,10 @@
 """Statements of the parties of a run, one signed line each (``attestation.jsonl``).
 
-A signature covers the plan's digest and the body. The body of a server's statement names the
-hash of the line before it, so that lines cannot be reordered, inserted or dropped; that of a
-client's statement names the hash of the cohort statement of its round. The hash of a line covers
-the body, the signature and the hash of the line before; the first builds on the plan's digest.
+A signature covers the plan's digest and the body. The body of a server's statement
+names the hash of the line before it, so that lines cannot be reordered, inserted or
+dropped; that of a client's statement names the hash of the cohort statement of its
+round. The hash of a line covers the body, the signature and the hash of the line
+before; the first builds on the plan's digest.
 """
 
 from __future__ import annotations
@@ -40,20 +41,22 @@ class Statement(Value):
     """What a party states.
 
     Attributes:
-        kind: ``start`` before the first round; ``cohort`` before a round's cohort is used;
-            ``update`` for what a client sends; ``release`` after the ledger's lines were written
-            and before the releases are used; ``end`` after the last round.
+        kind: ``start`` before the first round; ``cohort`` before a round's cohort is
+            used; ``update`` for what a client sends; ``release`` after the ledger's
+            lines were written and before the releases are used; ``end`` after the last
+            round.
         signer: name of the party in the plan.
         previous: hash of an earlier line; see the module.
         round: training round, from 1; 0 for start and end.
-        commitment: of start, to the key of the noise (empty for noise from a recorded seed); of
-            cohort, to the participants; of update, the digest of what the client sends.
+        commitment: of start, to the key of the noise (empty for noise from a recorded
+            seed); of cohort, to the participants; of update, the digest of what the
+            client sends.
         model: digest of the model that the cohort receives.
         releases: digest of each released vector, in the order of the new ledger lines.
         lines: number of ledger lines so far; of release and end.
         ledger: hash of the last of these ledger lines.
-        opening: the salt that opens the round's commitment to its participants; empty where
-            they are kept secret.
+        opening: the salt that opens the round's commitment to its participants; empty
+            where they are kept secret.
     """
 
     kind: Kind
@@ -62,7 +65,7 @@ class Statement(Value):
     round: Natural = Field(0, exclude_if=_is_zero)
     commitment: str = Field("", exclude_if=is_empty)
     model: str = Field("", exclude_if=is_empty)
-    releases: tuple[str, ...] = Field((), exclude_if=lambda found: not found)
+    releases: tuple[str, ...] = Field((), exclude_if=lambda digests: not digests)
     lines: Natural = Field(0, exclude_if=_is_zero)
     ledger: str = Field("", exclude_if=is_empty)
     opening: str = Field("", exclude_if=is_empty)
@@ -124,29 +127,37 @@ class Attestation(Value):
 
 
 def read_attestation(folder: Path) -> Attestation | None:
-    """The statements of a run folder, whose signatures are not verified; None without the file."""
+    """The statements of a run folder; None without the file.
+
+    Their signatures are not verified.
+    """
     path = folder / ATTESTATION
     if not path.exists():
         return None
-    found: list[Signed] = []
+    statements: list[Signed] = []
     for number, line in enumerate(read_lines(path, "attestation"), start=1):
         if not line.endswith("\n"):
             fault = f"line {number} is torn"
-            return Attestation(statements=tuple(found), fault=fault, torn=True)
+            return Attestation(statements=tuple(statements), fault=fault, torn=True)
         try:
-            found.append(Signed.parse_line(line))
+            statements.append(Signed.parse_line(line))
         except InputError:
             fault = f"line {number} is not a signed statement"
-            return Attestation(statements=tuple(found), fault=fault)
-    return Attestation(statements=tuple(found))
+            return Attestation(statements=tuple(statements), fault=fault)
+    return Attestation(statements=tuple(statements))
 
 
 def cohort_commitment(
     salt: bytes, round_: int, cohort: Mapping[str, Sequence[int]]
 ) -> str:
-    """The commitment to round's participants: SHA-256 of a secret salt and of the participants."""
+    """The commitment to a round's participants.
+
+    SHA-256 of a secret salt, the round and the participants by group.
+    """
     groups = {
-        name: sorted(map(int, found)) for name, found in cohort.items() if len(found)
+        name: sorted(map(int, participants))
+        for name, participants in cohort.items()
+        if len(participants)
     }
     data = {"round": round_, "groups": groups}
     text = json.dumps(data, separators=(",", ":"), sort_keys=True)

@@ -1,4 +1,4 @@
-"""``privplan proxy tuning-cost``: what a choice of the best run on private data costs."""
+"""``privplan proxy tuning-cost``: the cost of choosing the best run on private data."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ import click
 
 @click.command(
     "tuning-cost",
+    help="Say what tuning on private data costs, and what budgets are left for a run of "
+    "SPEC.\n\nK and the recipes must be drawn independently of the data, the score that "
+    "selects must be a function of the run's releases or of public data, and only the "
+    "best run may be shown. The spec of a run has the epsilons that are left.",
     epilog="Example: privplan proxy tuning-cost spec.yaml --runs 20 --law geometric",
 )
 @click.argument("spec", type=click.Path())
@@ -22,12 +26,7 @@ import click
 )
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 def command(spec: str, runs: float, law: str, shape: float | None, form: str) -> None:
-    """Say what tuning on private data costs, and what budgets are left for a run of SPEC.
-
-    K and the recipes must be drawn independently of the data, the score that selects must be a
-    function of the run's releases or of public data, and only the best run may be shown. The spec
-    of a run has the epsilons that are left.
-    """
+    """Say what tuning on private data costs."""
     from privplan.cli import render
     from privplan.contrib.private_tuning.cost import PrivateTuning, costs
     from privplan.report.numbers import lower, upper
@@ -35,20 +34,20 @@ def command(spec: str, runs: float, law: str, shape: float | None, form: str) ->
     from privplan.values import parse
 
     tuning = parse(PrivateTuning, {"runs": runs, "law": law, "shape": shape})
-    found = costs(Spec.load(spec), tuning)
+    group_costs = costs(Spec.load(spec), tuning)
     if form == "json":
-        render.data([vars(one) for one in found])
+        render.data([vars(cost) for cost in group_costs])
         return
     rows = [
         [
-            a.group,
-            f"{a.budget:g}",
-            lower(a.left),
-            upper(a.best),
-            upper(a.whole),
-            f"{a.delta:.3g}",
+            cost.group,
+            f"{cost.budget:g}",
+            lower(cost.left),
+            upper(cost.best),
+            upper(cost.whole),
+            f"{cost.delta:.3g}",
         ]
-        for a in found
+        for cost in group_costs
     ]
     columns = [
         "group",

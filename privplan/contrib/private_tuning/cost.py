@@ -1,13 +1,13 @@
 """What a choice of the best of several runs costs, and what it leaves for one run.
 
-By the bound of Papernot and Steinke on the release of the best run, whose number of repetitions is
-random; see ``privplan.contrib.private_tuning.selection``.
+By the bound of Papernot and Steinke on the release of the best run, whose number of
+repetitions is random; see ``privplan.contrib.private_tuning.selection``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -21,9 +21,16 @@ from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from privplan.values import Checked, Positive, is_none, parse, rule
 
+# Largest share of a budget that the search leaves unspent.
 _CLOSE = 0.005
-"""Largest share of a budget that the search leaves unspent."""
+# The search takes some five steps; after so many there is no noise that fits.
 _STEPS = 30
+# The share of a budget for the first run that is tried.
+_FIRST_SHARE = 0.5
+# A step changes a share at most by this factor: up, and down by its inverse.
+_LARGEST_FACTOR = 2.0
+# Exponent of the bound of a run in the bound of the best: it grows faster than a run's.
+_GROWTH = 0.9
 
 
 class PrivateTuning(Checked):
@@ -59,7 +66,7 @@ class PrivateTuning(Checked):
 
 
 def selected(plan: Plan, history: History, delta: float) -> float:
-    """Upper bound on epsilon of the best run of a stored plan whose spec has ``tuning``."""
+    """Upper bound on epsilon of the best run of a stored plan with ``tuning``."""
     stated = plan.removed.get(("tuning",))
     if stated is None:
         raise InputError.one(
@@ -72,18 +79,32 @@ def selected(plan: Plan, history: History, delta: float) -> float:
 
 @dataclass(frozen=True)
 class GroupCost:
-    """What is left of a group's budget for one run."""
+    """What is left of a group's budget for a run.
+
+    Attributes:
+        group: name of the group.
+        budget: epsilon for the best of all runs.
+        left: epsilon of a run, which is to be the group's budget in the spec of a run.
+        best: upper bound on epsilon of the best of all such runs.
+        whole: the same where each run spends the whole budget.
+        delta: failure probability.
+    """
 
     group: str
-    budget: float  # epsilon for the best of all runs
-    left: float  # epsilon of one run, which is to be the group's budget in the spec of a run
-    best: float  # upper bound on epsilon of the best of all such runs
-    whole: float  # the same where each run spends the whole budget
-    delta: float  # failure probability
+    budget: float
+    left: float
+    best: float
+    whole: float
+    delta: float
 
 
 def costs(spec: Spec, tuning: PrivateTuning) -> list[GroupCost]:
-    """What is left of the budgets of a spec for a run, of which the best is released."""
+    """What is left of a spec's budgets for a run, of which the best is released.
+
+    Raises:
+        InputError: for a spec of records, or groups without an epsilon.
+        InfeasibleError: when no noise keeps the budgets over all runs.
+    """
     if spec.unit != "client":
         raise InputError.one("unit", "must be client", spec.unit)
     for group in spec.groups:
@@ -91,43 +112,53 @@ def costs(spec: Spec, tuning: PrivateTuning) -> list[GroupCost]:
             rule = "must have an epsilon, no risk and no noise multiplier"
             raise InputError.one(f"groups.{group.name}", rule, group.name)
     deltas = {group.name: spec.delta_of(group) for group in spec.groups}
-    shares = dict.fromkeys(deltas, 0.5)
+    shares = dict.fromkeys(deltas, _FIRST_SHARE)
     whole = _best(solve(spec, second_opinion=False), tuning)
-    found: list[GroupCost] = []
+    group_costs: list[GroupCost] = []
     for _ in range(_STEPS):
-        groups = tuple(
-            group.model_copy(
-                update={
-                    "epsilon": group.epsilon * shares[group.name],
-                    "delta": deltas[group.name],
-                }
-            )
-            for group in spec.groups
-        )
-        reduced = spec.model_copy(update={"groups": groups})
+        reduced = _reduced(spec, shares, deltas)
         best = _best(solve(reduced, second_opinion=False), tuning)
-        used = {group.name: best[group.name] / group.epsilon for group in spec.groups}
-        if max(used.values()) <= 1:
-            known = (best, whole, deltas)
-            found = [
+        spent = {group.name: best[group.name] / group.epsilon for group in spec.groups}
+        if max(spent.values()) <= 1:
+            group_costs = [
                 GroupCost(
-                    one.name,
-                    one.epsilon,
-                    run.epsilon,
-                    *(each[one.name] for each in known),
+                    group=group.name,
+                    budget=group.epsilon,
+                    left=of_run.epsilon,
+                    best=best[group.name],
+                    whole=whole[group.name],
+                    delta=deltas[group.name],
                 )
-                for one, run in zip(spec.groups, groups, strict=True)
+                for group, of_run in zip(spec.groups, reduced.groups, strict=True)
             ]
-            if min(used.values()) >= 1 - _CLOSE:
+            if min(spent.values()) >= 1 - _CLOSE:
                 break
-        for name, share in used.items():
-            # towards the middle of what may stay unspent; the bound grows faster than a run's
-            shares[name] *= min(2.0, max(0.5, ((1 - _CLOSE / 2) / share) ** 0.9))
-    if not found:
+        # Towards the middle of what may stay unspent.
+        for name, share in spent.items():
+            factor = ((1 - _CLOSE / 2) / share) ** _GROWTH
+            factor = min(_LARGEST_FACTOR, max(1 / _LARGEST_FACTOR, factor))
+            shares[name] *= factor
+    if not group_costs:
         raise InfeasibleError(
             "runs: no noise was found that keeps the budgets over all runs"
         )
-    return found
+    return group_costs
+
+
+def _reduced(
+    spec: Spec, shares: Mapping[str, float], deltas: Mapping[str, float]
+) -> Spec:
+    """The spec of a run that spends these shares of the epsilons."""
+    groups = [
+        group.model_copy(
+            update={
+                "epsilon": group.epsilon * shares[group.name],
+                "delta": deltas[group.name],
+            }
+        )
+        for group in spec.groups
+    ]
+    return spec.model_copy(update={"groups": tuple(groups)})
 
 
 def _best(plan: Plan, tuning: PrivateTuning) -> dict[str, float]:

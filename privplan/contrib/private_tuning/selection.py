@@ -1,15 +1,16 @@
 """Epsilon of the best of a random number of runs.
 
-Source: N. Papernot, T. Steinke, Hyperparameter Tuning with Renyi Differential Privacy, ICLR 2022
-(arXiv:2110.03620). A run, its score included, is (lambda, epsilon(lambda))-RDP; it is repeated K
-times with recipes drawn independently, and the best by score is released. The result is
-(lambda, epsilon')-RDP with
+Source: N. Papernot, T. Steinke, Hyperparameter Tuning with Renyi Differential Privacy,
+ICLR 2022 (arXiv:2110.03620). A run, its score included, is (lambda,
+epsilon(lambda))-RDP; it is repeated K times with recipes drawn independently, and the
+best by score is released. The result is (lambda, epsilon')-RDP with
 
-- K truncated negative binomial with parameters eta, gamma (Theorem 2; eta = 1 is geometric):
+- K truncated negative binomial with parameters eta, gamma (Theorem 2; eta = 1 is
+  geometric):
   epsilon' = epsilon + (1 + eta) (1 - 1/l) epsilon(l) + (1 + eta) log(1/gamma) / l
   + log E[K] / (lambda - 1), for every order l;
-- K Poisson with mean mu (Theorem 6): epsilon' = epsilon + mu d + log(mu) / (lambda - 1), where the
-  run is (e, d)-DP with exp(e) = 1 + 1 / (lambda - 1).
+- K Poisson with mean mu (Theorem 6): epsilon' = epsilon + mu d + log(mu) / (lambda -
+  1), where the run is (e, d)-DP with exp(e) = 1 + 1 / (lambda - 1).
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ def rdp_of_selection(run: Floats, mean: float, shape: float) -> Floats:
 def negative_binomial_gamma(mean: float, shape: float) -> float:
     """Gamma of the truncated negative binomial law whose mean is given.
 
-    E[K] = eta (1 - gamma) / (gamma (1 - gamma^eta)), which falls from infinity to 1 in gamma.
+    E[K] = eta (1 - gamma) / (gamma (1 - gamma^eta)), which falls from infinity to 1 in
+    gamma.
     """
     from scipy.optimize import brentq  # takes longer to load than most plans to solve
 
@@ -68,7 +70,10 @@ def negative_binomial_gamma(mean: float, shape: float) -> float:
 
 
 def _delta(run: Floats, epsilon: float) -> float:
-    """Smallest delta at epsilon over the orders (Balle et al. 2020, Theorem 21), at most 1."""
+    """Smallest delta at epsilon over the orders, at most 1.
+
+    Balle et al. 2020, Theorem 21.
+    """
     with np.errstate(invalid="ignore"):
         logs = (ORDERS - 1) * (run + np.log1p(-1 / ORDERS) - epsilon) - np.log(ORDERS)
     return math.exp(min(0.0, float(np.nanmin(logs))))

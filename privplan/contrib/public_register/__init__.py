@@ -1,1 +1,1 @@
-"""The public report of a plan or run, with the fields that deployment registries ask for."""
+"""The public report of a plan or run, with the fields of deployment registries."""

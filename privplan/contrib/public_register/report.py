@@ -1,8 +1,9 @@
-"""The public report of a plan or run, with the fields that deployment registries ask for.
+"""The public report of a plan or run, with the fields of deployment registries.
 
-The fields follow the registry of deployments of differential privacy by OpenDP and NIST: what is
-protected (unit and relation), by which mechanism and law, at which budget, who sees what, and what
-is not covered. A value that neither plan nor run holds is stated as not stated, never assumed.
+The fields follow the registry of deployments of differential privacy by OpenDP and
+NIST: what is protected (unit and relation), by which mechanism and law, at which
+budget, who sees what, and what is not covered. A value that neither plan nor run holds
+is stated as not stated, never assumed.
 """
 
 from __future__ import annotations
@@ -57,8 +58,10 @@ def _report(
     groups = []
     for group in plan.groups:
         row = next(r for r in plan.certificate if r.guarantee and r.group == group.name)
-        found = realised.get(group.name)
-        bounds = None if found is None else [found.realised_lower, found.realised_upper]
+        bounds = None
+        if group.name in realised:
+            of_run = realised[group.name]
+            bounds = [of_run.realised_lower, of_run.realised_upper]
         groups.append(
             {
                 "group": group.name,
@@ -129,30 +132,36 @@ _RELEASED = {
 
 
 def _mechanism(plan: Plan, run: Run | None) -> dict[str, str]:
-    """Noise and releases: those that the ledger of a run states, else what the plan asks for."""
-    first = "record" if plan.unit == "record" else str(plan.release)
-    found = [(first, "gaussian", True)]
+    """Noise and releases: those that a run's ledger states, else those of the plan."""
+    # Kind of release, family of noise, and whether there is any.
+    kind = "record" if plan.unit == "record" else str(plan.release)
+    releases = [(kind, "gaussian", True)]
     if run is not None:
-        found = []
-        for one in run.ledger.records:
-            kind = "joint" if len(one.shares) > 1 else "per_group"
-            of = "record" if one.unit == "record" else kind
-            found.append((of, one.family, one.noise.noisy))
-    own = "each step's sum of clipped gradients of records, at the client"
+        releases = []
+        for line in run.ledger.records:
+            kind = "joint" if len(line.shares) > 1 else "per_group"
+            if line.unit == "record":
+                kind = "record"
+            releases.append((kind, line.family, line.noise.noisy))
+
     noises = []
-    for kind, family, noisy in found:
-        where = own if kind == "record" else "the sum of clipped updates"
-        named = f"{family.capitalize().replace('_', ' ')}, on {where}"
-        noises.append(named if noisy else "none")
+    for kind, family, is_noisy in releases:
+        where = "the sum of clipped updates"
+        if kind == "record":
+            where = "each step's sum of clipped gradients of records, at the client"
+        noise = f"{family.capitalize().replace('_', ' ')}, on {where}"
+        noises.append(noise if is_noisy else "none")
+    kinds = dict.fromkeys(_RELEASED[kind] for kind, _, _ in releases)
     return {
         "noise": "; ".join(dict.fromkeys(noises)) + _correlated(plan),
-        "release": "; ".join(dict.fromkeys(_RELEASED[kind] for kind, _, _ in found)),
+        "release": "; ".join(kinds),
     }
 
 
 def _correlated(plan: Plan) -> str:
     """What else is trusted and public with correlated noise; empty elsewhere."""
-    if (rounds := len(plan.spec.mixture)) == 1:
+    rounds = len(plan.spec.mixture)
+    if rounds == 1:
         return ""
     return (
         f", correlated over {rounds} rounds: whoever adds it keeps the sums of the last "
@@ -162,24 +171,25 @@ def _correlated(plan: Plan) -> str:
 
 def page(report: dict[str, Any]) -> str:
     """The report as one Markdown page."""
-    guarantee, lines = report["guarantee"], []
-    lines += [
+    lines = [
         "# Differential privacy: deployment report",
         "",
         f"Status: {in_markdown(report['status'])}.",
         "",
+        "| group | units | epsilon budget | delta | planned | realised | ratio | noise |",
+        "|---|---|---|---|---|---|---|---|",
     ]
-    lines += [
-        "| group | units | epsilon budget | delta | planned | realised | ratio | noise |"
-    ]
-    lines += ["|---|---|---|---|---|---|---|---|"]
-    for one in guarantee["groups"]:
+    for group in report["guarantee"]["groups"]:
         cells = [
-            in_markdown(one["group"]), str(one["units"]), f"{one['epsilon_budget']:g}",
-            f"{one['delta']:.4g}", _interval(one["epsilon_planned"]),
-            _interval(one["epsilon_realised"]), f"{one['sampling_ratio']:.4g}",
-            f"{one['noise_multiplier']:.4g}",
-        ]  # fmt: skip
+            in_markdown(group["group"]),
+            str(group["units"]),
+            f"{group['epsilon_budget']:g}",
+            f"{group['delta']:.4g}",
+            _interval(group["epsilon_planned"]),
+            _interval(group["epsilon_realised"]),
+            f"{group['sampling_ratio']:.4g}",
+            f"{group['noise_multiplier']:.4g}",
+        ]
         lines.append(f"| {' | '.join(cells)} |")
     lines.append("")
     for name in ("deployment", "guarantee", "mechanism", "adversary"):
@@ -197,7 +207,9 @@ def page(report: dict[str, Any]) -> str:
                 f"- {key.replace('_', ' ')}: {in_markdown(', '.join(value)) or 'none'}"
             )
         lines.append("")
-    lines += ["## Not covered", "", *(f"- {one}" for one in report["not_covered"]), ""]
+    lines += ["## Not covered", ""]
+    lines += [f"- {limit}" for limit in report["not_covered"]]
+    lines.append("")
     lines += [f"Plan {report['plan_digest']}, format {report['format']}.", ""]
     return "\n".join(lines)
 
