@@ -98,7 +98,8 @@ class GuardedFedAvg(ModelController):  # type: ignore[misc]
             self.panic(str(refused))
 
     def _train(self, guard: Guard, member: Mapping[str, tuple[str, int]]) -> None:
-        model = guard.model or self._initial_model()
+        model = self._initial_model()
+        model = guard.model or model
         interrupted = guard.interrupted
         if interrupted is not None:
             model = moved(model, interrupted.mean)
