@@ -45,9 +45,8 @@ def test_every_file_of_the_architecture_page_exists():
     )
     assert len(named) > 40
     roots = (ROOT, ROOT / "privplan", ROOT / "simulate")
-    assert [
-        name for name in named if not any((root / name).exists() for root in roots)
-    ] == []
+    for name in named:
+        assert any((root / name).exists() for root in roots), name
 
 
 @pytest.fixture(scope="module")
@@ -74,10 +73,8 @@ def test_the_source_distribution_has_all_tests(distributions):
     [archive] = folder.glob("*.tar.gz")
     with tarfile.open(archive) as packed:
         inside = {name.partition("/")[2] for name in packed.getnames()}
-    wanted = {
-        n for n in names if n.startswith(("tests/", "docs/", "privplan/", "simulate/"))
-    }
-    assert wanted <= inside
+    folders = ("tests/", "docs/", "privplan/", "simulate/")
+    assert {name for name in names if name.startswith(folders)} <= inside
     assert "LICENSE" in inside
 
 
