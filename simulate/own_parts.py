@@ -88,7 +88,7 @@ class OwnParts:
         assigned: ClientPartition | None = None
         if self.data is not None:
             if not record.is_on_own_data:
-                rule = "must be left out for a run on a registered data set"
+                rule = "must be left out for a run that names a registered data set"
                 raise InputError.one("data", rule, record.dataset)
             data, assigned = self.data.prepared(plan.groups)
         elif record.is_on_own_data:

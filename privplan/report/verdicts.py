@@ -10,7 +10,12 @@ from privplan.proven import cell as proven_cell
 from privplan.record import ACCURACY
 from privplan.report.numbers import lower, percent, score, upper
 from privplan.report.table import Cell, Table, table_of
-from privplan.verification.verdict import OF_PERSON, GroupVerdict, Verdict
+from privplan.verification.verdict import (
+    DEPLOYED,
+    OF_PERSON,
+    GroupVerdict,
+    Verdict,
+)
 
 if TYPE_CHECKING:
     from privplan.report.table import Findings
@@ -197,7 +202,8 @@ def _not_checked_here(verdict: Verdict, text: str) -> str:
         if check.missing[0].startswith("the key of")
     ]
     addition = ""
-    if without_key and not verdict.executed and "key" not in text:
+    has_key = verdict.not_executed != DEPLOYED
+    if without_key and has_key and not verdict.executed and "key" not in text:
         addition = (
             "; cohorts and noise were not drawn again without the key (--noise-key)"
         )

@@ -30,6 +30,8 @@ Strength = Literal["executed", "recorded", "rehearsal", "unverified", "broken"]
 """An outcome, where a kept run is one of which rounds were executed again, or as
 recorded."""
 _EXIT_CODES = {"kept": 0, "broken": 4, "unverified": 5, "rehearsal": 5}
+DEPLOYED = "a deployment cannot be executed again"
+"""Why no round of a deployment is: nobody has the key of its noise."""
 # Checks that are not required and that a run need not have; see ``fell_away``.
 _OPTIONAL = ("replay", "audit")
 # A fault in every so many rounds is what ``chance_of_detection`` is the chance for.

@@ -26,7 +26,7 @@ from privplan.verification.checks.replay import claimed_rounds
 from privplan.verification.promise import require_certified
 from privplan.verification.realised import realised
 from privplan.verification.run import Run
-from privplan.verification.verdict import Verdict, WorstOff
+from privplan.verification.verdict import DEPLOYED, Verdict, WorstOff
 
 if TYPE_CHECKING:
     from privplan.proof import Finding
@@ -177,7 +177,7 @@ def _executed_again(
     obstacles = {
         "--rounds 0": number == 0,
         "the run has no folder": run.folder is None,
-        "a deployment cannot be executed again": run.record.seed is None,
+        DEPLOYED: run.record.seed is None,
         "the run is not finished": run.record.status != "complete",
         "the simulator is not installed": not executors,
     }
