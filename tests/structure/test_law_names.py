@@ -33,9 +33,10 @@ def _named(tree):
 def test_few_files_name_the_special_case_of_a_law():
     special = {*FAMILIES, *(set(LAWS.names()) - ORDINARY)}
     assert "cyclic_poisson" in special
-    special_name = re.compile(
-        "|".join([r"^turns$", "in_turns", "banded", "cyclic", *sorted(special)])
-    )
+    words = "|".join(["in_turns", "banded", "cyclic", *sorted(special)])
+    special_name = re.compile(rf"^turns$|{words}")
+    # Most files are not parsed: an identifier or a text stands in the file as it is.
+    mention = re.compile(rf"\bturns\b|{words}")
 
     naming_files = []
     files = [*(ROOT / "privplan").rglob("*.py"), *(ROOT / "simulate").rglob("*.py")]
@@ -45,7 +46,9 @@ def test_few_files_name_the_special_case_of_a_law():
             continue
         if path.is_relative_to(ROOT / "privplan" / "laws"):
             continue
-        names = _named(ast.parse(path.read_text(encoding="utf-8")))
-        if any(map(special_name.search, names)):
+        text = path.read_text(encoding="utf-8")
+        if not mention.search(text):
+            continue
+        if any(map(special_name.search, _named(ast.parse(text)))):
             naming_files.append(str(path.relative_to(ROOT)))
     assert len(naming_files) <= MAX_FILES, sorted(naming_files)

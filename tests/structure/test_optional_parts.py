@@ -34,5 +34,9 @@ def test_tests_of_the_core_do_not_import_an_optional_part():
     for path in sorted((ROOT / "tests").rglob("*.py")):
         if path.is_relative_to(ROOT / "tests" / "contrib"):
             continue
-        for name in imported(ast.parse(path.read_text())):
+        # Most files are not parsed: what one imports stands in it as it is.
+        text = path.read_text()
+        if "contrib" not in text:
+            continue
+        for name in imported(ast.parse(text)):
             assert "contrib" not in name.split("."), f"{path}: {name}"
