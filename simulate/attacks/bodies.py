@@ -47,6 +47,12 @@ class Body:
     residual: float
     view: View
 
+    @property
+    def numbers(self) -> dict[str, float]:
+        """Further findings: the residual, and the norm of the gradient."""
+        norm = float(self.gradient.norm())
+        return {"residual": self.residual, "gradient_norm": norm}
+
 
 def body_gradient(view: View) -> Body:
     """Hidden layer, embedding, body and body gradient from a hypernetwork's update."""
@@ -63,11 +69,11 @@ def body_gradient(view: View) -> Body:
     inner = ratio(to_layer.view(sizes.hidden, sizes.embedding), to_offsets)
     fit = ratio(to_heads.view(sizes.generated_size, sizes.hidden), gradient)
     body = heads.view(sizes.generated_size, sizes.hidden) @ fit.inputs + biases
-    as_parameters = _of_parameters(view, body, gradient)
+    as_parameters = of_parameters(view, body, gradient)
     return Body(fit.inputs, inner.inputs, body, gradient, fit.residual, as_parameters)
 
 
-def _of_parameters(view: View, body: Tensor, gradient: Tensor) -> View:
+def of_parameters(view: View, body: Tensor, gradient: Tensor) -> View:
     """The release as an update of the body [D], under a head of zeros."""
     model = view.model
     head = body.new_zeros(model.head.stop - model.head.start)

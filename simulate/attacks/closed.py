@@ -30,8 +30,7 @@ def _guess(view: View) -> Guess:
     if view.kind == "hypernetwork":
         body = body_gradient(view)
         view = body.view
-        numbers["residual"] = body.residual
-        numbers["gradient_norm"] = float(body.gradient.norm())
+        numbers.update(body.numbers)
     dense = first_dense(view, view.gradient)
     if dense is None:
         note = "" if labels is not None else "no dense layer is released"

@@ -38,10 +38,7 @@ def summary(result: Result, seed: int) -> dict[str, Any]:
         "algorithm": attacked.algorithm,
         "attack": result.case.attack,
         "releases": len(result.truths),
-        "clients": attacked.clients,
-        "records": attacked.clients,
-        "round": 1,
-        "groups": [attacked.target.name],
+        **attacked.heads,
         **guarantee(
             attacked.algorithm,
             attacked.executed,
@@ -62,7 +59,7 @@ def summary(result: Result, seed: int) -> dict[str, Any]:
     if result.images:
         originals = [truth.images for truth in result.truths]
         attacked_rows = np.concatenate([truth.rows for truth in result.truths])
-        among = candidates(attacked.experiment.data, attacked_rows, seed)
+        among = candidates(attacked.data, attacked_rows, seed)
         reached = scores(result.images, originals, among)
         nulls = null_scores(result.images, originals, among, seed)
         line["scores"] = reached.summary()
@@ -96,7 +93,7 @@ def _label_row(result: Result) -> dict[str, Any] | None:
         return None
     truths = [truth.labels for truth in result.truths]
     hits, trials = _label_hits(labels, truths)
-    classes = result.case.attacked.experiment.model.classes
+    classes = result.case.attacked.model.classes
     equal_shares = [torch.arange(len(label)) % classes for label in labels]
     null_hits, _ = _label_hits(equal_shares, truths)
     null = max(null_hits / trials, 1 / classes)

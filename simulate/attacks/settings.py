@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,7 +35,8 @@ from simulate.data.dataset import Dataset
 from simulate.data.partition.clients import Partition
 from simulate.engine.experiment import Experiment
 from simulate.engine.loop import initial_state, one_core
-from simulate.models.registry import model
+from simulate.models.network import Model
+from simulate.models.registry import model as registered
 from simulate.runs.ledger_writer import MemoryLedger
 
 # What makes a client hold one record and take one step with it.
@@ -90,6 +92,42 @@ class PlanRound:
         """Number of releases."""
         return self.images // self.clients
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """All that the observations depend on, as plain data."""
+        chosen = self.hyperparameters
+        return {
+            "plan": self.plan.digest,
+            "algorithm": self.algorithm,
+            "data": self.data.digest,
+            "images": self.images,
+            "clients": self.clients,
+            "seed": self.seed,
+            "choices": [chosen.aggregation, dict(chosen.values)],
+            "noise": self.noise_factor,
+        }
+
+    @property
+    def heads(self) -> dict[str, Any]:
+        """What a row of the report says of the releases."""
+        return {
+            "clients": self.clients,
+            "records": self.clients,
+            "round": 1,
+            "groups": [self.target.name],
+        }
+
+    @property
+    def title(self) -> str:
+        """Data, model and setting, in words."""
+        model_name = self.model.name
+        return f"{self.data.name}, {model_name}, one record per client"
+
+    @property
+    def model(self) -> Model:
+        """The network."""
+        return self.experiment.model
+
     @cached_property
     def rows(self) -> np.ndarray:
         """Training records that are attacked [releases, clients]."""
@@ -137,7 +175,7 @@ class PlanRound:
 
         return Experiment(
             replace(built, sampler=replace(built.sampler, draw=draw)),
-            model(built.plan.spec.model.name),
+            registered(built.plan.spec.model.name),
             self.data,
             self._partition(self.rows[0]),
             self.seed,

@@ -88,8 +88,9 @@ def _name(result: Result) -> str:
     """What was attacked, and how."""
     attacked = result.case.attacked
     name = f"{attacked.algorithm}, {result.case.attack}"
-    if attacked.clients > 1:
-        name += f", sum of {attacked.clients} clients"
+    clients = attacked.heads["clients"]
+    if clients > 1:
+        name += f", sum of {clients} clients"
     if attacked.noise_factor != 1.0:
         name += f", {attacked.noise_factor:g} of the planned noise"
     return name

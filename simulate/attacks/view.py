@@ -13,6 +13,7 @@ from torch import Tensor
 from privplan.errors import InputError
 from privplan.registry import Registry, instance_of
 from simulate.algorithm import extra_coordinates
+from simulate.attacks.checkpoint import Checkpoint
 from simulate.components import ClientUpdate, GroupSum, Noise, Released
 from simulate.data.dataset import Dataset
 from simulate.engine.experiment import Experiment
@@ -256,10 +257,15 @@ class Options:
     Attributes:
         steps: of an iterative attack.
         seed: of an attack with random starts.
+        checkpoint: where an attack keeps its steps.
+        decode: takes small images to images with detail, for the attack ``rog``; None
+            without a trained decoder.
     """
 
     steps: int = 1000
     seed: int = 0
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    decode: Callable[[Tensor], Tensor] | None = None
 
 
 @dataclass(frozen=True)
@@ -280,6 +286,11 @@ class Guess:
     note: str = ""
 
 
+def nothing_released(views: Sequence[View]) -> list[Guess]:
+    """The guesses of an attack on a method that releases no vector."""
+    return [Guess(note="nothing is released") for _ in views]
+
+
 Reconstruct = Callable[
     [Sequence[View], Options, Callable[[int, int], None]], Sequence[Guess]
 ]
@@ -288,10 +299,17 @@ Reconstruct = Callable[
 
 @dataclass(frozen=True)
 class Attack:
-    """A reconstruction attack, and where it was published."""
+    """A reconstruction attack.
+
+    Attributes:
+        reconstruct: runs it.
+        source: where it was published.
+        steps: of an iterative attack unless others are asked for; 0 of others.
+    """
 
     reconstruct: Reconstruct
     source: str
+    steps: int = 0
 
 
 ATTACKS: Registry[Attack] = Registry(
@@ -299,11 +317,19 @@ ATTACKS: Registry[Attack] = Registry(
 )
 
 
-def register(name: str, *, source: str) -> Callable[[Reconstruct], Reconstruct]:
-    """A decorator that registers a reconstruction attack under a name."""
+def register(
+    name: str, *, source: str, steps: int = 0
+) -> Callable[[Reconstruct], Reconstruct]:
+    """A decorator that registers a reconstruction attack under a name.
+
+    Args:
+        name: on the command line.
+        source: where it was published.
+        steps: of an iterative attack unless others are asked for.
+    """
 
     def decorate(reconstruct: Reconstruct) -> Reconstruct:
-        ATTACKS.register(name, Attack(reconstruct, source))
+        ATTACKS.register(name, Attack(reconstruct, source, steps))
         return reconstruct
 
     return decorate

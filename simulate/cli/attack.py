@@ -23,12 +23,14 @@ from simulate.cli.options import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from simulate.attacks.decoder import Decoder
     from simulate.attacks.membership import Membership
     from simulate.attacks.sweep import Case, Result
     from simulate.data.dataset import Dataset
     from simulate.runs.request import Request
 
 MEMBERSHIP = "membership"
+ROG = "rog"
 LARGEST_NUMBER = 1e9  # above any number of clients and any factor; refuses infinity
 
 
@@ -50,7 +52,7 @@ def _count(name: str, default: int, help_: str, *, low: int = 1) -> Decorator:
     "attacks",
     default="closed,ig",
     show_default=True,
-    help="Names with commas between: closed, ig, membership.",
+    help="Names with commas between: closed, ig, ig-paper, rog, tailored, membership.",
 )
 @click.option(
     "--algorithm", "algorithms", default="", help="Names with commas between."
@@ -71,7 +73,16 @@ def _count(name: str, default: int, help_: str, *, low: int = 1) -> Decorator:
     "1,0.1,0.01, to see where an attack begins to succeed. Membership is compared with "
     "the plan's certificate, which less noise does not keep.",
 )
-@_count("--steps", 1000, "Steps of the attack ig.")
+@click.option(
+    "--steps",
+    type=click.IntRange(min=1),
+    help="Steps of iterative attacks.  [ig 1000, ig-paper 10000, rog 300, tailored 2000]",
+)
+@click.option(
+    "--decoder-data",
+    metavar="NAME",
+    help="Data set whose test records train the decoder of rog, such as the attacked one.",
+)
 @_count("--shadows", 64, "Shadow runs of the membership attack.", low=64)
 @_count(
     "--targets", 10, "Targets in each run of the membership attack, half of them in."
@@ -87,7 +98,8 @@ def command(
     images: int,
     clients: str,
     noise: str,
-    steps: int,
+    steps: int | None,
+    decoder_data: str | None,
     shadows: int,
     targets: int,
     jobs: int,
@@ -102,8 +114,8 @@ def command(
     release says most about a record; clipping and noise are those of the plan. Every
     row has null rows: what an attacker reaches who sees nothing.
 
-    With -o, the folder holds a table, a JSON file and a contact sheet; an interrupted
-    membership attack resumes with the same command.
+    With -o, the folder holds a table, a JSON file and a contact sheet; interrupted
+    attacks resume with the same command.
     """
     from simulate.attacks import report
 
@@ -125,7 +137,8 @@ def command(
         memberships = target.memberships(shadows, targets)
     if cases:
         _warn_of_left_images(images, sums)
-    results = _reconstructed(cases, steps, seed)
+    decoder = _decoder(cases, decoder_data, seed, output, options)
+    results = _reconstructed(cases, steps or 0, seed, output, decoder)
     title = _title(source, cases)
     header = {
         "settings": {
@@ -134,6 +147,7 @@ def command(
             "noise": factors,
             "seed": seed,
             "steps": steps,
+            "decoder": None if decoder is None else decoder.identity,
         },
         "membership": _tested(memberships, output, jobs),
     }
@@ -149,9 +163,7 @@ def _title(source: Path, cases: list[Case]) -> str:
     """What is attacked."""
     title = f"Attacks on {source.name}"
     if cases:
-        experiment = cases[0].attacked.experiment
-        title += f": {experiment.data.name}, {experiment.model.name}"
-        title += ", one record per client"
+        title += f": {cases[0].attacked.title}"
     return title
 
 
@@ -166,15 +178,57 @@ def _warn_of_left_images(images: int, sums: Sequence[float]) -> None:
             )
 
 
-def _reconstructed(cases: list[Case], steps: int, seed: int) -> list[Result]:
+def _decoder(
+    cases: list[Case],
+    name: str | None,
+    seed: int,
+    output: Path | None,
+    options: dict[str, Any],
+) -> Decoder | None:
+    """The decoder of the attack rog, trained or read; None where nothing needs one."""
+    import torch
+
+    from simulate.attacks.decoder import FIELD, DecoderData, decoder
+    from simulate.attacks.view import require_images, white
+    from simulate.data.registry import load
+
+    attacked = [case.attacked for case in cases if case.attack == ROG]
+    if not attacked:
+        refuse_options(
+            click.get_current_context(), ("decoder_data",), "is only for rog"
+        )
+        return None
+    if name is None:
+        rule = "must name public data for the attack rog"
+        raise InputError.one(FIELD, rule, "nothing")
+    data = load(name, options["data_dir"], options["download"])
+    require_images(data)
+    images = data.test_x.float() / white(data)
+    public = DecoderData(data.name, data.digest, images)
+    for releases in attacked:
+        truths = [releases.truth(index).images for index in range(len(releases))]
+        public.require_apart_from(torch.cat(truths))
+    with render.progress("decoder of rog") as progress:
+        return decoder(public, seed, output, progress)
+
+
+def _reconstructed(
+    cases: list[Case],
+    steps: int,
+    seed: int,
+    output: Path | None,
+    decoder: Decoder | None,
+) -> list[Result]:
     """The results of the attacks that reconstruct records."""
     from simulate.attacks.sweep import sweep
     from simulate.attacks.view import Options
 
     if not cases:
         return []
+    options = Options(steps, seed, decode=decoder)
+    setting = {"decoder": None if decoder is None else decoder.identity}
     with render.progress(f"{len(cases)} attacks") as progress:
-        return sweep(cases, Options(steps, seed), progress)
+        return sweep(cases, options, progress, output, setting)
 
 
 def _tested(
