@@ -7,6 +7,7 @@ a table of plans, list the settings of a table of runs, or judge a claim.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,7 @@ from privplan.contrib.reproduction.claims import (
     rises,
 )
 from privplan.errors import InputError, did_you_mean
+from privplan.files import read_text
 from privplan.plan import Plan
 from privplan.record import STREAMS
 from privplan.registry import Registry
@@ -380,6 +382,17 @@ def reconstruction(
     return {"value": value, "spent": spent, "seconds": row["seconds"], "executed": done}
 
 
+def above_null(
+    execute: Execute, plan: Plan, words: Sequence[str], folder: Path
+) -> dict[str, Any]:
+    """Mean PSNR of an attack over that of its best null row, in dB."""
+    measured = reconstruction(execute, plan, words, folder)
+    table = json.loads(read_text(folder / "attacks.json", "attacks"))
+    [row] = table["rows"]
+    best = max(null["psnr"][0] for null in row["nulls"].values())
+    return {**measured, "value": measured["value"] - best}
+
+
 def weight_distance(
     execute: Execute, plan: Plan, words: Sequence[str], folder: Path
 ) -> dict[str, Any]:
@@ -403,6 +416,7 @@ MEASURES: dict[str, Measure] = {
     "distance of the weights to the optimal ones in percent": weight_distance,
     "seconds per round": round_seconds,
     "PSNR in dB": reconstruction,
+    "PSNR over the best null row in dB": above_null,
     "SSIM": partial(reconstruction, score="ssim"),
 }
 """By the words for the numbers."""

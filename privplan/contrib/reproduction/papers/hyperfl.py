@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from privplan.contrib.reproduction.claims import (
     CONTRADICTED,
+    NO_ROWS,
+    NOT_REPRODUCED,
+    ORDER,
     UNDECIDED,
     Outcome,
     Result,
@@ -41,6 +45,8 @@ COLUMNS = (
 
 The partition leaves some out, so data have more.
 """
+RELEASING = ("FedAvg", "HyperFL")
+"""Methods of Table 5."""
 PRIVATE = {"DP-FedAvg": "DPFedAvg", "CENTAUR": "CENTAUR", "PPSGD": "PPSGD"}
 """Methods with noise.
 
@@ -157,6 +163,56 @@ def attacked(*, small: bool = False) -> list[Setting]:
         methods = methods_of(spec, records, rows)
         settings.append(Setting(column, spec, data, methods, options=options))
     return settings[:1] if small else settings
+
+
+def released(
+    *, attack: str, images: int = 50, steps: int | None = None
+) -> list[Setting]:
+    """Table 5, Figures 6 and 7: FedAvg and HyperFL under ROG or the tailored attack.
+
+    Args:
+        attack: its name.
+        images: attacked ones, each of a client of its own.
+        steps: of the attack; its own number when None.
+    """
+    settings = []
+    for setting in attacked():
+        options = {"attack": attack, "images": str(images)}
+        if steps is not None:
+            options["steps"] = str(steps)
+        if attack == "rog":
+            # The decoder is trained on the test records, which nobody attacks.
+            options["decoder-data"] = setting.dataset
+        methods = {name: setting.methods[name] for name in RELEASING}
+        settings.append(replace(setting, methods=methods, options=options))
+    return settings
+
+
+def is_hidden(result: Result) -> Outcome:
+    """Whether HyperFL's images are above their null rows, by the interval over seeds."""
+    words = []
+    verdicts = set()
+    for cell in result.cells:
+        if cell.row != "HyperFL":
+            continue
+        if cell.half is None:
+            words.append(f"{cell.column}: {cell.mean:+.1f} dB over null")
+            verdicts.add(UNDECIDED)
+            continue
+        low = cell.mean - cell.half
+        high = cell.mean + cell.half
+        words.append(f"{cell.column}: {low:+.1f} to {high:+.1f} dB over null")
+        if low > 0:
+            verdicts.add(NOT_REPRODUCED)
+        elif high <= 0:
+            verdicts.add(ORDER)
+        else:
+            verdicts.add(UNDECIDED)
+    # One column in which images are seen is enough against the statement.
+    for verdict in (NOT_REPRODUCED, UNDECIDED, ORDER):
+        if verdict in verdicts:
+            return Outcome(verdict, "; ".join(words))
+    return NO_ROWS
 
 
 def privacy() -> Computed:
