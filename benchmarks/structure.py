@@ -57,7 +57,7 @@ LAYERS = [
     " streams secure_stream discrete_gaussian public_data",
     "planning proven",
     "forecast",
-    "verification auditing folder bundle publishing book",
+    "verification attacked auditing folder bundle publishing book",
     "guard",
     "report",
     "api",

@@ -237,6 +237,7 @@ ARGUMENTS = {
     "PLAN": "A plan, plan.json.",
     "PLAN...|RUN|RESULTS|BOOK": "A plan or several, the folder of a run or of a comparison, or a "
     "budget book.",
+    "PLAN|RUN": "A plan, plan.json, or the folder of a finished run.",
     "RESERVATION": "What book reserve printed.",
     "RUN": "Folder of a run.",
     "SPEC": "A spec, spec.yaml; what-if and app take a plan, too.",

@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from privplan.attacked import ATTACKED
 from privplan.auditing import AUDIT
 from privplan.evidence.clients import CLIENTS
 from privplan.evidence.noise import NOISE_EVIDENCE
@@ -30,6 +31,7 @@ FILES = frozenset(
             PLAN,
             RECORD,
             LEDGER,
+            ATTACKED,
             AUDIT,
             INITIAL,
             PLOT,

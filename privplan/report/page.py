@@ -22,6 +22,7 @@ from privplan.plan import Plan
 from privplan.planning.risks import GroupRisk
 from privplan.record import PLAN, RECORD, RunRecord
 from privplan.report import plots, reproduce, scores, tables, verdicts
+from privplan.report.attacked import attacked_table
 from privplan.report.document import document
 from privplan.report.panels import MOST_GROUPS
 from privplan.report.protection import (
@@ -104,6 +105,7 @@ class Content:
         answers: what a comparison says of scores.
         commands: that reproduce what the page is about.
         withheld: whether the page shows no score.
+        attacked: what attacks read from the run's releases, where it was attacked.
     """
 
     promises: list[Promise]
@@ -117,6 +119,7 @@ class Content:
     answers: Sequence[str] = ()
     commands: Sequence[str] = ()
     withheld: bool = False
+    attacked: Table | None = None
 
     @property
     def plan(self) -> Plan:
@@ -181,6 +184,7 @@ def _of_run(run: Run, judged: Callable[[Run], Verdict]) -> Content:
         verdict=verdict,
         commands=reproduce.of_run(run.record),
         withheld=withheld,
+        attacked=None if run.folder is None else attacked_table(run.folder),
     )
 
 
@@ -324,6 +328,7 @@ def _rendered(content: Content) -> str:
         compared=content.compared,
         answers=content.answers,
         commands=content.commands,
+        attacked=content.attacked,
         plan=content.plan,
         record=record,
         state="open" if content.verdict is None else content.verdict.outcome,

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from privplan.accounting.accountant import at_most
+from privplan.attacked import AttackRow, RunAttacks
 from privplan.files import write_bytes, write_text
 from simulate.attacks.guarantees import guarantee
 from simulate.attacks.measures import (
@@ -99,8 +100,11 @@ def _label_row(result: Result) -> dict[str, Any] | None:
     null = max(null_hits / trials, 1 / classes)
     if len(labels) > 1:
         null_hits, _ = _label_hits([*labels[1:], labels[0]], truths)
-        most_frequent = float(torch.cat(truths).bincount().max())
-        null = max(null, null_hits / trials, most_frequent / trials)
+        constant_hits = 0
+        for label in range(classes):
+            constant = [torch.full_like(guess, label) for guess in labels]
+            constant_hits = max(constant_hits, _label_hits(constant, truths)[0])
+        null = max(null, null_hits / trials, constant_hits / trials)
     return {
         "correct": [hits / trials, *clopper_pearson(hits, trials)],
         "n": trials,
@@ -118,6 +122,29 @@ def _label_hits(labels: Sequence[Tensor], truths: Sequence[Tensor]) -> tuple[int
         )
         hits += int(common.sum())
     return hits, sum(len(guess) for guess in labels)
+
+
+def attacks_on_run(lines: Sequence[Mapping[str, Any]]) -> RunAttacks:
+    """The rows of a run's attacks, for the file in its folder."""
+    rows = []
+    for line in lines:
+        labels = line.get("labels")
+        reached = line.get("scores")
+        row = {
+            "attack": line["attack"],
+            "releases": line["releases"],
+            "better": line["better_than_null"],
+        }
+        if labels is not None:
+            row["labels"] = labels["correct"][0]
+            row["labels_null"] = labels["null"]
+        if reached is not None:
+            row["psnr"] = reached["psnr"][0]
+            row["psnr_null"] = max(null["psnr"][0] for null in line["nulls"].values())
+            row["identified"] = reached["identified"][0]
+            row["chance"] = reached["chance"]
+        rows.append(AttackRow(**row))
+    return RunAttacks(rows=tuple(rows))
 
 
 def to_json(value: Any) -> str:

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from privplan.plan import GroupPlan, Plan
-from privplan.processes import Journal, finish, in_jobs, key_of, resumable
+from privplan.processes import in_jobs
+from privplan.sweeps import Journal, finish, key_of, resumable
 from privplan.values import digest
 from simulate.attacks.checkpoint import Checkpoint, remove_stages
 from simulate.attacks.view import ATTACKS, Guess, Observation, Options, Truth

@@ -46,7 +46,7 @@ def _count(name: str, default: int, help_: str, *, low: int = 1) -> Decorator:
     short_help="Show what an attacker learns from the releases of a plan.",
     epilog="Example: privplan attack plan.json --attack closed --images 10 -o attacks",
 )
-@click.argument("source", metavar="PLAN", type=click.Path(path_type=Path))
+@click.argument("source", metavar="PLAN|RUN", type=click.Path(path_type=Path))
 @click.option(
     "--attack",
     "attacks",
@@ -108,11 +108,15 @@ def command(
     output: Path | None,
     **options: Any,
 ) -> None:
-    """Attack the releases of PLAN (a plan.json).
+    """Attack the releases of PLAN (a plan.json), or those of a finished RUN.
 
     Each client holds one record and takes one local step, the setting in which a
     release says most about a record; clipping and noise are those of the plan. Every
     row has null rows: what an attacker reaches who sees nothing.
+
+    Of a RUN the stored releases are attacked, --images / 10 of them, ten images of each;
+    its folder keeps the results, and privplan report prints them. It must be of
+    registered public data.
 
     With -o, the folder holds a table, a JSON file and a contact sheet; interrupted
     attacks resume with the same command.
@@ -120,9 +124,6 @@ def command(
     from simulate.attacks import report
 
     names = _attack_names(attacks)
-    if source.is_dir():
-        rule = "must be a plan: its attacks have the setting in which most is released"
-        raise InputError.one("plan", rule, str(source))
     if MEMBERSHIP not in names:
         only_for_membership = ("shadows", "targets", "jobs", "partition")
         refuse_options(
@@ -130,13 +131,16 @@ def command(
         )
     sums = _positive("clients", clients, whole=True)
     factors = _positive("noise", noise)
-    target = _of_plan(source, algorithms, factors, seed, options)
-    cases = target.cases(names, images, sums)
     memberships: list[Membership] = []
-    if MEMBERSHIP in names:
-        memberships = target.memberships(shadows, targets)
-    if cases:
-        _warn_of_left_images(images, sums)
+    if source.is_dir():
+        cases = _cases_of_run(source, names, images, options)
+    else:
+        target = _of_plan(source, algorithms, factors, seed, options)
+        cases = target.cases(names, images, sums)
+        if MEMBERSHIP in names:
+            memberships = target.memberships(shadows, targets)
+        if cases:
+            _warn_of_left_images(images, sums)
     decoder = _decoder(cases, decoder_data, seed, output, options)
     results = _reconstructed(cases, steps or 0, seed, output, decoder)
     title = _title(source, cases)
@@ -153,6 +157,8 @@ def command(
     }
     lines = [report.summary(result, seed) for result in results]
     _show(form, title, header, lines)
+    if source.is_dir():
+        report.attacks_on_run(lines).save(source)
     if output is not None:
         written = report.write(output, title, header, lines, results)
         if form == "table":
@@ -292,6 +298,40 @@ def _positive(field: str, text: str, *, whole: bool = False) -> tuple[float, ...
             raise InputError.one(field, rule, word)
         numbers.append(value)
     return tuple(numbers)
+
+
+_OF_PLANS = (
+    "algorithms",
+    "clients",
+    "noise",
+    "shadows",
+    "targets",
+    "jobs",
+    "dataset",
+    "partition",
+    "aggregation",
+    "hyperparameters",
+)  # options of attacks on plans alone
+
+
+def _cases_of_run(
+    folder: Path, names: Sequence[str], images: int, options: dict[str, Any]
+) -> list[Case]:
+    """Reconstructions from the stored releases of a run."""
+    from simulate.attacks.matching import MAX_RECORDS
+    from simulate.attacks.run_round import public_run, run_rounds
+    from simulate.attacks.sweep import Case
+    from simulate.data.registry import load
+
+    refuse_options(click.get_current_context(), _OF_PLANS, "must be left out for a run")
+    if MEMBERSHIP in names:
+        rule = "must be closed, ig, ig-paper, rog or tailored for a run"
+        raise InputError.one("attack", rule, MEMBERSHIP)
+    record = public_run(folder)
+    data = load(record.dataset, options["data_dir"], options["download"])
+    releases = max(1, images // MAX_RECORDS)
+    rounds = run_rounds(folder, data, record, releases)
+    return [Case(name, rounds) for name in names]
 
 
 def _of_plan(

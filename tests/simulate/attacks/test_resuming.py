@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from privplan.errors import InputError
-from privplan.processes import InterruptedSweepError
+from privplan.sweeps import InterruptedSweepError
 from simulate.attacks import sweep as sweeps
 from simulate.attacks.settings import PlanRound
 from simulate.attacks.sweep import Case, sweep
