@@ -35,6 +35,10 @@ ELSEWHERE = {
         "results/METHOD/seed-S",
         "S",
         "METHOD",
+        "CINIC-10/train",
+        # Names that are gone, as the page says.
+        "tf32",
+        "wrong_constant",
     },  # of the reader
     "docs/decisions/gpu.md": {"tf32"},  # an option that is gone, as the page says
     "docs/decisions/optuna.md": {"Study"},  # of Optuna
