@@ -114,8 +114,8 @@ def command(
     release says most about a record; clipping and noise are those of the plan. Every
     row has null rows: what an attacker reaches who sees nothing.
 
-    Of a RUN the stored releases are attacked, --images / 10 of them, ten images of each;
-    its folder keeps the results, and privplan report prints them. It must be of
+    Of a RUN the stored releases are attacked, --images / 10 of them, ten images of
+    each; its folder keeps the results, and privplan report prints them. It must be of
     registered public data.
 
     With -o, the folder holds a table, a JSON file and a contact sheet; interrupted

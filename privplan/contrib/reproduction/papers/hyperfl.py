@@ -189,7 +189,7 @@ def released(
 
 
 def is_hidden(result: Result) -> Outcome:
-    """Whether HyperFL's images are above their null rows, by the interval over seeds."""
+    """Whether HyperFL's images are above their null rows, by intervals over seeds."""
     words = []
     verdicts = set()
     for cell in result.cells:
