@@ -26,23 +26,28 @@ def test_keeps_a_file_that_exists_unless_forced(tmp_path):
 
 @pytest.mark.parametrize("unit", ["client", "record"])
 def test_an_interview_writes_a_spec_that_is_planned(unit, tmp_path):
-    client, path = unit == "client", tmp_path / "spec.yaml"
-    answers = "1\na 9 -1\na 90 1" if client else "2\n4\n3\na 90\na 90 500 1"
-    answers += "\n\n\n\n" + "7\n" * client + "\n\n\nmany\n2\n"
-    answers += "two words\npatient\n" * client
-    for given, code in ((answers[:7], 130), (answers, 0)):
+    path = tmp_path / "spec.yaml"
+    if unit == "client":
+        answers = "1\na 9 -1\na 90 1\n\n\n\n7\n\n\n\nmany\n2\ntwo words\npatient\n"
+        person = "patient"
+    else:
+        answers = "2\n4\n3\na 90\na 90 500 1\n\n\n\n\n\n\nmany\n2\n"
+        person = None
+
+    # Input that ends early leaves no file.
+    for typed, code in ((answers[:7], 130), (answers, 0)):
         assert not path.exists()
         words = ["init", "--interactive", "-o", str(path)]
-        assert CliRunner().invoke(main, words, input=given).exit_code == code
+        assert CliRunner().invoke(main, words, input=typed).exit_code == code
     group = solve(Spec.load(path)).groups[0]
     assert (group.clients, group.epsilon, Spec.load(path).unit) == (90, 1, unit)
     assert group.contributions == 2
-    assert Spec.load(path).person == ("patient" if client else None)
+    assert Spec.load(path).person == person
 
 
-@pytest.mark.parametrize(("epsilon", "least"), [(3000, True), (3, False)])
+@pytest.mark.parametrize(("epsilon", "is_least"), [(3000, True), (3, False)])
 def test_calibrate_says_when_a_budget_allows_less_noise_than_can_be_certified(
-    epsilon, least
+    epsilon, is_least
 ):
     arguments = [
         "--epsilon",
@@ -58,20 +63,20 @@ def test_calibrate_says_when_a_budget_allows_less_noise_than_can_be_certified(
     assert done.exit_code == 0
     assert (
         "0.050005 is the least that can be calibrated by pld here" in done.stderr
-    ) == least
-    assert done.stdout.startswith("noise_multiplier: 0.050005 ") == least
+    ) == is_least
+    assert done.stdout.startswith("noise_multiplier: 0.050005 ") == is_least
 
 
 def test_account_says_what_a_law_of_turns_costs_and_which_names_are_near():
-    asked = ["--noise-multiplier", 2, "--delta", 1e-5, "--rounds", 60, "--sampling"]
+    words = ["--noise-multiplier", 2, "--delta", 1e-5, "--rounds", 60, "--sampling"]
     assert "60 rounds cost what 100 do" in answer(
-        "account", *asked, "min_separation:50"
+        "account", *words, "min_separation:50"
     )
-    line = refused("account", *asked, "random_allocation:50")
+    line = refused("account", *words, "random_allocation:50")
     assert line.startswith("rounds: must be a multiple of 50 under random allocation")
-    line = refused("account", *asked, "random_allocation:30", "--accountant", "rdp")
+    line = refused("account", *words, "random_allocation:30", "--accountant", "rdp")
     assert line.startswith("rdp: no moment bound")
-    line = refused("account", *asked, "random_alocation:50")
+    line = refused("account", *words, "random_alocation:50")
     assert "'banded_separation:B' with B in [2, 999]" in line
     assert "(did you mean random_allocation?)" in line
 
@@ -81,9 +86,12 @@ def test_calibrate_offers_every_unknown():
 
 
 REQUIRED = [
-    "numpy>=2.0", "nosuchpackage[fast]>=3.1", 'torch>=2.6; extra == "simulate"',
-    'elsewhere; extra == "cluster"', 'pytest>=8; extra == "dev"',
-]  # fmt: skip
+    "numpy>=2.0",
+    "nosuchpackage[fast]>=3.1",
+    'torch>=2.6; extra == "simulate"',
+    'elsewhere; extra == "cluster"',
+    'pytest>=8; extra == "dev"',
+]
 
 
 @pytest.fixture(autouse=True)
@@ -93,14 +101,17 @@ def _requirements(monkeypatch):
 
 def test_a_missing_required_package_is_exit_code_2():
     done = privplan("doctor", "--format", "json")
-    found = json.loads(done.stdout)
+    report = json.loads(done.stdout)
     assert done.exit_code == 2
-    by_name = {one["package"]: one for one in found["packages"]}
+    by_name = {row["package"]: row for row in report["packages"]}
     assert set(by_name) == {"numpy", "nosuchpackage", "torch", "elsewhere"}
     assert by_name["numpy"]["found"] == numpy.__version__
     assert by_name["nosuchpackage"]["problem"] == "missing"
-    assert found["missing"] == {"required": ["nosuchpackage"], "cluster": ["elsewhere"]}
-    assert found["devices"]["cpu_cores"] >= 1
+    assert report["missing"] == {
+        "required": ["nosuchpackage"],
+        "cluster": ["elsewhere"],
+    }
+    assert report["devices"]["cpu_cores"] >= 1
 
 
 def test_a_pin_that_another_installation_broke_is_seen(monkeypatch):

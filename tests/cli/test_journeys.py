@@ -1,4 +1,4 @@
-"""What four people call one after the other, from a spec to a page, without a dead end."""
+"""What four people call in turn, from a spec to a page, without a dead end."""
 
 import csv
 from pathlib import Path
@@ -37,10 +37,10 @@ def test_engineer_officer_and_researcher_reach_their_ends(tmp_path, monkeypatch)
         _call(f"report {source} -o page.html")
         assert "hospitals" in Path("page.html").read_text()
     methods = "GDPFed+,planned,FedAvg"
-    said = _call(
+    output = _call(
         f"compare spec.yaml --algorithms {methods} --dataset digits --seeds 1 -o out"
     )
-    assert "the most accurate that keeps the budgets: " in said
+    assert "the most accurate that keeps the budgets: " in output
     rows = list(csv.DictReader(Path("out/results.csv").read_text().splitlines()))
     assert {row["algorithm"] for row in rows} == set(methods.split(","))
     assert Path("out/results.tex").read_text().startswith(r"\begin{tabular}")

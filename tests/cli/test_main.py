@@ -11,18 +11,32 @@ from privplan.cli import COMMANDS, main
 from tests.command import answer, privplan, refused
 
 BACKEND = ("simulate", "compare", "attack", "replay", "check-data", "proxy")
-NO_RESULT = {"init", "app", "book open", "book reserve", "book commit", "attest keys new",
-             "attest keys show", "export", "proxy tune", "proxy forecast"}  # fmt: skip
+NO_RESULT = {
+    "init",
+    "app",
+    "book open",
+    "book reserve",
+    "book commit",
+    "attest keys new",
+    "attest keys show",
+    "export",
+    "proxy tune",
+    "proxy forecast",
+}
 """Commands that write a file, or print one as it is."""
 
 
-def _own_commands(group, words="privplan"):
-    context, found = click.Context(group), []
+def _leaf_commands(group, words="privplan"):
+    """Words and command of each command that is no group of further ones."""
+    context = click.Context(group)
+    leaves = []
     for name in group.list_commands(context):
-        command, own = group.get_command(context, name), f"{words} {name}"
-        nested = _own_commands(command, own) if isinstance(command, click.Group) else []
-        found += nested or [(own, command)]
-    return found
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            leaves += _leaf_commands(command, f"{words} {name}")
+        else:
+            leaves.append((f"{words} {name}", command))
+    return leaves
 
 
 def test_help_lists_all_commands_and_imports_no_backend():
@@ -94,7 +108,7 @@ def test_an_entry_point_with_a_dot_is_a_command_of_a_group():
 
 @pytest.mark.usefixtures("third_party")
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "reason"),
     [
         ("needing", "needs the package nowhere, which is not installed"),
         ("nowhere", "needs the package nowhere, which is not installed"),
@@ -102,36 +116,30 @@ def test_an_entry_point_with_a_dot_is_a_command_of_a_group():
         ("absent", "must be a click command, found module"),
     ],
 )
-def test_a_command_that_cannot_be_loaded_is_one_line(name, said):
+def test_a_command_that_cannot_be_loaded_is_one_line(name, reason):
     line = refused(name)
     assert line.startswith(f"{name}: ")
-    assert said in line
+    assert reason in line
 
 
-@pytest.mark.parametrize(("words", "command"), _own_commands(main))
+@pytest.mark.parametrize(("words", "command"), _leaf_commands(main))
 def test_the_example_in_the_help_of_a_command_is_one_of_it(words, command):
     start, _, example = (command.epilog or "").partition(": ")
     assert start == "Example"
     assert example.startswith(f"{words} ")
-    options = {
-        word for one in command.params for word in (*one.opts, *one.secondary_opts)
-    }
-    assert {
-        word.partition("=")[0] for word in example.split() if word.startswith("-")
-    } <= options
+    options = set()
+    for param in command.params:
+        options.update(param.opts, param.secondary_opts)
+    for word in example.split():
+        assert not word.startswith("-") or word.partition("=")[0] in options
     assert "Usage:" in answer(*words.split()[1:], "--help")
 
 
 def test_every_command_with_a_result_prints_json():
-    without = {
-        words.removeprefix("privplan ")
-        for words, command in _own_commands(main)
-        if not any(
-            "--format" in one.opts and "json" in one.type.choices
-            for one in command.params
-        )
-    }
-    assert without <= NO_RESULT
+    for words, command in _leaf_commands(main):
+        formats = [param for param in command.params if "--format" in param.opts]
+        if not any("json" in param.type.choices for param in formats):
+            assert words.removeprefix("privplan ") in NO_RESULT
 
 
 INTERRUPTED = """

@@ -27,14 +27,11 @@ def test_tables_fit_the_columns(width, monkeypatch, capsys):
     shown = _printed(capsys, columns, [row])
     assert max(map(len, shown.splitlines())) <= int(width)
     assert {"0.5000", "0.4931", "strict"} <= set(shown.split())
-    wide = (
-        [*columns, "plan"],
-        [["x" * 50, "0.123456789012", "1" * 20, "a b", "word", "0.9999"]],
-    )
-    narrow = {*_printed(capsys, *wide).split()} & {
-        word for row in wide[1] for word in row
-    }
-    assert narrow == {"x" * 50, "0.123456789012", "1" * 20, "word"}
+
+    # Where a row is too wide, numbers and words stay whole, and text is folded.
+    row = ["x" * 50, "0.123456789012", "1" * 20, "a b", "word", "0.9999"]
+    words = set(_printed(capsys, [*columns, "plan"], [row]).split())
+    assert words & set(row) == {"x" * 50, "0.123456789012", "1" * 20, "word"}
 
 
 def test_an_archive_is_told_to_be_unpacked(tmp_path):

@@ -1,4 +1,4 @@
-"""Files: replaced as a whole, of the kind that is asked for, and numbers of YAML as written."""
+"""Files: replaced whole, of the kind that is asked for; YAML's numbers as written."""
 
 import fcntl
 import json
@@ -6,6 +6,7 @@ import os
 import stat
 import threading
 import time
+from itertools import product
 
 import pytest
 
@@ -33,7 +34,8 @@ def test_a_file_is_replaced_and_nothing_is_left_beside_it(tmp_path):
 
 
 def test_the_file_that_a_link_leads_to_is_replaced(tmp_path):
-    target, link = tmp_path / "folder" / "plan.json", tmp_path / "link"
+    target = tmp_path / "folder" / "plan.json"
+    link = tmp_path / "link"
     target.parent.mkdir()
     target.write_bytes(b"before")
     link.symlink_to(target)
@@ -46,10 +48,10 @@ def test_what_killed_writers_left_is_removed_once_the_folder_is_locked(tmp_path)
     written, empty, fresh, going_on = (
         tmp_path / f".{name}.x_1.tmp" for name in ("plan.json", "a", "b", "c")
     )
-    other = tmp_path / "other.tmp"
+    unrelated = tmp_path / "other.tmp"
     written.write_text("a part of a plan")
     going_on.write_text("a part")
-    for path in (empty, fresh, other):
+    for path in (empty, fresh, unrelated):
         path.touch()
     hour_ago = time.time() - 3600
     os.utime(empty, (hour_ago, hour_ago))
@@ -57,11 +59,12 @@ def test_what_killed_writers_left_is_removed_once_the_folder_is_locked(tmp_path)
         fcntl.flock(writer, fcntl.LOCK_EX)
         with locked(tmp_path):
             left = {path.name for path in tmp_path.iterdir()}
-    assert left == {LOCK, fresh.name, going_on.name, other.name}
+    assert left == {LOCK, fresh.name, going_on.name, unrelated.name}
 
 
 def test_a_pipe_is_written_into(tmp_path):
-    pipe, read = tmp_path / "pipe", list[bytes]()
+    pipe = tmp_path / "pipe"
+    read = list[bytes]()
     os.mkfifo(pipe)
     reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
     reader.start()
@@ -72,9 +75,12 @@ def test_a_pipe_is_written_into(tmp_path):
 
 
 FILES: dict[str, tuple[str, type[Value]]] = {
-    "plan": (kinds.PLAN, Plan), "spec": (kinds.SPEC, Spec), "record": (kinds.RECORD, RunRecord),
-    "verdict": (kinds.VERDICT, Verdict), "table": (kinds.TABLE, ProxyTable),
-}  # fmt: skip
+    "plan": (kinds.PLAN, Plan),
+    "spec": (kinds.SPEC, Spec),
+    "record": (kinds.RECORD, RunRecord),
+    "verdict": (kinds.VERDICT, Verdict),
+    "table": (kinds.TABLE, ProxyTable),
+}
 READERS = {
     kinds.PLAN: ["explain", "FILE"],
     kinds.SPEC: ["solve", "FILE"],
@@ -95,19 +101,14 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("wanted", "file"),
-    [
-        (wanted, file)
-        for wanted in READERS
-        for file in FILES
-        if FILES[file][0] != wanted
-    ],
+    ("kind", "file"),
+    [(kind, file) for kind, file in product(READERS, FILES) if FILES[file][0] != kind],
 )
-def test_a_file_of_another_kind_is_one_line(wanted, file, folder, monkeypatch):
+def test_a_file_of_another_kind_is_one_line(kind, file, folder, monkeypatch):
     monkeypatch.chdir(folder)
-    arguments = [f"{file}.json" if word == "FILE" else word for word in READERS[wanted]]
+    arguments = [f"{file}.json" if word == "FILE" else word for word in READERS[kind]]
     line = refused(*arguments)
-    assert f": must be {wanted}, not {FILES[file][0]}" in line
+    assert f": must be {kind}, not {FILES[file][0]}" in line
     assert ", found 'fields " in line
 
 
@@ -139,8 +140,7 @@ def test_numbers_to_base_60_are_refused(text):
 def test_numbers_to_base_8_are_refused(text):
     """As a number and as a name: the field does not matter, as for base 60."""
     for document in (f"rounds: {text}", f"name: {text}", f"[1, {text}]", f"{text}: 1"):
-        with pytest.raises(InputError) as found:
+        with pytest.raises(InputError) as caught:
             load_yaml(document, "spec")
-        assert f"{text} is a number to base 8; write a decimal number" in str(
-            found.value
-        )
+        reason = f"{text} is a number to base 8; write a decimal number"
+        assert reason in str(caught.value)

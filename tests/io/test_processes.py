@@ -33,13 +33,13 @@ def die(number):
 
 
 def test_an_interruption_ends_the_workers(tmp_path):
-    started, path = time.monotonic(), tmp_path / "worker"
+    started = time.monotonic()
+    path = tmp_path / "worker"
 
     def alarm(number, frame):
         if not path.exists() or not path.read_text():
-            signal.setitimer(
-                signal.ITIMER_REAL, 0.1
-            )  # wait until the worker is at work
+            # Wait until the worker is at work.
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
             return
         raise KeyboardInterrupt
 
@@ -59,10 +59,11 @@ def test_a_worker_that_dies_is_one_line_that_says_what_is_missing(tmp_path):
     line = r"a worker process died .*; the same command resumes; missing: 2 of 3: \"b\", \"c\""
     done = json.dumps({"sweep": "one", "point": "a", "rows": 4})
     (tmp_path / "journal.jsonl").write_text(f"{done}\n")
-    kept = sweeps.Journal(tmp_path / "journal.jsonl", "one", lambda point, rows: None)
-    keys, steps = {sweeps.key_of(name): 1 for name in "abc"}, []
+    stored = sweeps.Journal(tmp_path / "journal.jsonl", "one", lambda point, rows: None)
+    keys = {sweeps.key_of(name): 1 for name in "abc"}
+    steps = []
     with pytest.raises(pool.LostWorkerError, match=line) as lost:
-        sweeps.finish(keys, die, spread=pool.in_jobs(2, steps.append), journal=kept)
+        sweeps.finish(keys, die, spread=pool.in_jobs(2, steps.append), journal=stored)
     assert lost.value.exit_code == 7
     assert set(steps) == {5}
 
@@ -134,21 +135,21 @@ print(len(os.listdir("/proc/self/task")) - before, os.environ.get("OPENBLAS_NUM_
     not Path("/proc/self/task").is_dir(), reason="threads are counted by Linux"
 )
 @pytest.mark.parametrize(
-    ("asked", "threads", "variable"),
+    ("changes", "threads", "variable"),
     [
         ({}, 0, "1"),
         ({"OPENBLAS_NUM_THREADS": "2"}, min(2, os.cpu_count() or 1) - 1, "2"),
         ({"OMP_NUM_THREADS": "2"}, min(2, os.cpu_count() or 1) - 1, "None"),
     ],
 )
-def test_numpy_starts_no_threads_unless_asked(asked, threads, variable):
+def test_numpy_starts_no_threads_unless_asked(changes, threads, variable):
     names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
     environment = {
         name: value for name, value in os.environ.items() if name not in names
     }
     command = [sys.executable, "-c", STARTED]
     done = subprocess.run(
-        command, capture_output=True, text=True, env={**environment, **asked}
+        command, capture_output=True, text=True, env={**environment, **changes}
     )
     started, setting = done.stdout.split()
     assert int(started) == threads
@@ -173,9 +174,12 @@ def journal(folder, sweep="one"):
 def test_results_by_key_whatever_the_order_of_completion(jobs, tmp_path):
     counts: list[tuple[int, int]] = []
     done = sweeps.finish(
-        ITEMS, square, spread=pool.in_jobs(jobs), journal=journal(tmp_path),
+        ITEMS,
+        square,
+        spread=pool.in_jobs(jobs),
+        journal=journal(tmp_path),
         progress=lambda *count: counts.append(count),
-    )  # fmt: skip
+    )
     assert done == SQUARES
     assert counts == [(number, 4) for number in range(5)]
     assert journal(tmp_path).load() == SQUARES
@@ -184,25 +188,22 @@ def test_results_by_key_whatever_the_order_of_completion(jobs, tmp_path):
 def test_only_missing_items_are_computed(tmp_path):
     first = dict(list(ITEMS.items())[:2])
     sweeps.finish(first, square, spread=pool.in_jobs(1), journal=journal(tmp_path))
-    asked: list[int] = []
+    computed: list[int] = []
 
     def recorded(number):
-        asked.append(number)
+        computed.append(number)
         return square(number)
 
-    assert (
-        sweeps.finish(
-            ITEMS, recorded, spread=pool.in_jobs(1), journal=journal(tmp_path)
-        )
-        == SQUARES
-    )
-    assert asked == [2, 3]
+    spread = pool.in_jobs(1)
+    done = sweeps.finish(ITEMS, recorded, spread=spread, journal=journal(tmp_path))
+    assert done == SQUARES
+    assert computed == [2, 3]
 
 
 def test_ctrl_c_names_the_folder_and_releases_it(tmp_path):
-    said = f"kept in {tmp_path}; the same command"
+    reason = f"kept in {tmp_path}; the same command"
     with (
-        pytest.raises(sweeps.InterruptedSweepError, match=said),
+        pytest.raises(sweeps.InterruptedSweepError, match=reason),
         sweeps.resumable(tmp_path),
     ):
         raise KeyboardInterrupt

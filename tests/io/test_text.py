@@ -1,4 +1,4 @@
-"""Names are printed and exported so that neither a terminal nor a spreadsheet executes them."""
+"""Names are printed and exported so that no terminal or spreadsheet executes them."""
 
 import gzip
 import sys
@@ -40,7 +40,7 @@ def test_what_cannot_be_seen_is_escaped():
 
 
 def test_no_letter_without_a_glyph_passes():
-    """By the categories of Unicode itself, and its default ignorable letters and marks."""
+    """By Unicode's own categories, and its default ignorable letters and marks."""
     hidden = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
     blank = [
         0x034F,
@@ -73,7 +73,8 @@ def test_markup_is_shown_literally(escape, shown):
 
 
 def test_names_of_a_book_are_safe(tmp_path):
-    folder, book = run(tmp_path / "r\x1b[31m"), tmp_path / "book"
+    folder = run(tmp_path / "r\x1b[31m")
+    book = tmp_path / "book"
     options = ["--population", "=HYPERLINK(1)", "--address", str(book)]
     added = CliRunner().invoke(main, ["book", "add", str(folder), *options], color=True)
     assert added.exit_code == 0, added.output

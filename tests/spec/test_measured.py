@@ -22,11 +22,17 @@ def number(value, reach=0.1):
 
 
 MEASURED = Measured(
-    source="2 rounds", update_norm=number(0.5), update_norms=(0.25, 0.75),
-    heterogeneity=number(0.1), smoothness=number(12.0), noise_curvature=number(-0.01),
-    sampling_curvature=number(3.0), initial_gap=number(2.3), local_variance=number(-1e-3),
+    source="2 rounds",
+    update_norm=number(0.5),
+    update_norms=(0.25, 0.75),
+    heterogeneity=number(0.1),
+    smoothness=number(12.0),
+    noise_curvature=number(-0.01),
+    sampling_curvature=number(3.0),
+    initial_gap=number(2.3),
+    local_variance=number(-1e-3),
     dissimilarity=number(4.0),
-)  # fmt: skip
+)
 
 PLANNINGS = {
     "none": "",
@@ -44,7 +50,8 @@ PLANNINGS = {
 @pytest.mark.parametrize("planning", PLANNINGS.values(), ids=PLANNINGS)
 def test_the_text_says_what_it_said_and_the_constants(planning):
     text = written(HEAD + planning, MEASURED)
-    before, after = load_yaml(HEAD + planning, "spec"), load_yaml(text, "spec")
+    before = load_yaml(HEAD + planning, "spec")
+    after = load_yaml(text, "spec")
     old = before.get("planning") or {}
     assert after == {**before, "planning": {**old, **entries(MEASURED)}}
     assert Spec.parse(after).planning.update_norm == 0.5
@@ -70,10 +77,12 @@ def test_text_that_cannot_be_edited_is_refused():
 
 
 def test_insurance_stands_at_the_upper_end_and_squares_are_not_negative():
-    found = entries(MEASURED)
-    assert found["heterogeneity"] == 0.2
-    assert found["constants"]["noise_curvature"] == 0.09  # estimate below 0: upper end
-    assert found["constants"]["local_variance"] == 0.0
+    measured = entries(MEASURED)
+    assert measured["heterogeneity"] == 0.2
+    assert (
+        measured["constants"]["noise_curvature"] == 0.09
+    )  # estimate below 0: upper end
+    assert measured["constants"]["local_variance"] == 0.0
 
 
 def test_a_spec_may_lack_what_the_pilot_finds_and_nothing_else():
