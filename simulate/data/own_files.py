@@ -71,7 +71,9 @@ def _table(path: Path, options: DataOptions, test: Data | None) -> Data:
     if options.label is None and options.task != "next-token":
         rule = "is required for a table: the column of labels"
         raise InputError.one("label", rule, "none")
-    columns = read_csv(path) if path.suffix.lower() == ".csv" else read_parquet(path)
+    columns: Columns = (
+        read_csv(path) if path.suffix.lower() == ".csv" else read_parquet(path)
+    )
     if options.is_of_others:
         columns, options = _without_clients(columns, options)
     statistics: Statistics | None = None
@@ -197,11 +199,12 @@ def _npz(path: Path, options: DataOptions, test: Data | None) -> Data:
         file = np.load(path)
         arrays: Columns = {name: file[name] for name in file.files}
     if options.is_of_others:
-        named = {
-            "client": options.client or "client",
-            "group": options.group or "group",
-        }
-        arrays, options = _without_clients(arrays, replace(options, **named))
+        options = replace(
+            options,
+            client=options.client or "client",
+            group=options.group or "group",
+        )
+        arrays, options = _without_clients(arrays, options)
     names = ", ".join(arrays)
 
     def array(role: str, name: str | None, default: str) -> Any:
