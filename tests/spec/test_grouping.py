@@ -19,18 +19,22 @@ budgets = st.lists(
 
 
 @settings(max_examples=60, deadline=None)
-@given(budgets.map(lambda found: found[:10]), st.integers(1, 4))
-def test_no_other_grouping_keeps_more(epsilons, most):
-    values, deltas = np.array(epsilons), np.full(len(epsilons), 1e-5)
+@given(budgets.map(lambda values: values[:10]), st.integers(1, 4))
+def test_no_other_grouping_keeps_more(epsilons, max_groups):
+    values = np.array(epsilons)
+    deltas = np.full(len(epsilons), 1e-5)
     mu = np.sort(strengths(values, 1e-5))
-    for found in groupings(values, deltas, most):
-        number, best = len(found.clients), 0.0
-        for cuts in itertools.combinations(range(1, len(mu)), number - 1):
+    for grouping in groupings(values, deltas, max_groups):
+        num_groups = len(grouping.clients)
+
+        # Every grouping of the sorted strengths: a group has its weakest one.
+        best = 0.0
+        for cuts in itertools.combinations(range(1, len(mu)), num_groups - 1):
             ends = [0, *cuts, len(mu)]
-            kept = sum((b - a) * mu[a] for a, b in itertools.pairwise(ends))
-            best = max(best, kept)
-        assert found.precision == pytest.approx(best / mu.sum(), rel=1e-9)
-        assert sum(found.clients) == len(epsilons)
+            precision = sum((b - a) * mu[a] for a, b in itertools.pairwise(ends))
+            best = max(best, precision)
+        assert grouping.precision == pytest.approx(best / mu.sum(), rel=1e-9)
+        assert sum(grouping.clients) == len(epsilons)
 
 
 def test_strengths_spend_the_budget():
@@ -62,15 +66,13 @@ def test_all_bad_lines_are_named_up_to_twenty(tmp_path):
 
 
 def test_a_group_has_the_least_epsilon_and_delta_of_its_members():
-    epsilons, deltas = (
-        np.repeat([4.0, 1.0, 1.1], 100),
-        np.repeat([1e-9, 1e-2, 1e-3], 100),
-    )
-    found = group_budgets(epsilons, deltas, 2)
-    assert found.clients == (200, 100)
-    assert (found.epsilons, found.deltas) == ((1.0, 4.0), (1e-3, 1e-9))
-    one = group_budgets(epsilons, deltas, 1)
-    assert (one.epsilons, one.deltas) == ((1.0,), (1e-9,))
+    epsilons = np.repeat([4.0, 1.0, 1.1], 100)
+    deltas = np.repeat([1e-9, 1e-2, 1e-3], 100)
+    two_groups = group_budgets(epsilons, deltas, 2)
+    assert two_groups.clients == (200, 100)
+    assert (two_groups.epsilons, two_groups.deltas) == ((1.0, 4.0), (1e-3, 1e-9))
+    one_group = group_budgets(epsilons, deltas, 1)
+    assert (one_group.epsilons, one_group.deltas) == ((1.0,), (1e-9,))
 
 
 @given(
@@ -83,14 +85,10 @@ def test_a_group_has_the_least_epsilon_and_delta_of_its_members():
 )
 def test_no_client_gets_a_looser_budget_than_its_own(budgets, groups):
     epsilons, deltas = np.array(sorted(budgets)).T
-    found = group_budgets(epsilons, deltas, groups)
-    rows = zip(found.clients, found.epsilons, found.deltas, strict=True)
-    issued = np.array(
-        [(epsilon, delta) for n, epsilon, delta in rows for _ in range(n)]
-    )
-    assert np.all(issued[:, 0] <= epsilons)
-    own = np.sort(np.array([delta for _, delta in sorted(budgets)]))
-    assert np.all(np.sort(issued[:, 1]) <= own)
+    issued = group_budgets(epsilons, deltas, groups)
+    assert np.all(np.repeat(issued.epsilons, issued.clients) <= epsilons)
+    issued_deltas = np.repeat(issued.deltas, issued.clients)
+    assert np.all(np.sort(issued_deltas) <= np.sort(deltas))
 
 
 def test_a_plan_of_several_deltas_says_what_its_groups_have(tmp_path):
@@ -98,10 +96,10 @@ def test_a_plan_of_several_deltas_says_what_its_groups_have(tmp_path):
         "client,epsilon,delta\na,0.1,1e-5\nb,1,1e-6\nc,8,1e-5\n"
     )
     data = {**spec_data(groups_from="budgets.csv", cohort=3), "groups": []}
-    said = "groups_from: each group has the least epsilon and delta of its members"
-    assert said in Spec.parse(data, tmp_path).warnings()
+    warning = "groups_from: each group has the least epsilon and delta of its members"
+    assert warning in Spec.parse(data, tmp_path).warnings()
     (tmp_path / "budgets.csv").write_text("client,epsilon\na,0.1\nb,1\nc,8\n")
-    assert said not in Spec.parse(data, tmp_path).warnings()
+    assert warning not in Spec.parse(data, tmp_path).warnings()
 
 
 @pytest.mark.parametrize(

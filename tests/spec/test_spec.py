@@ -18,7 +18,7 @@ from tests.planning.problems import make_spec, spec_data
 
 
 def changed(path, value):
-    """The small spec with one value replaced; ``groups.0.epsilon`` reaches into lists."""
+    """The small spec with a value replaced; ``groups.0.epsilon`` reaches into lists."""
     data: Any = json.loads(json.dumps(spec_data(), allow_nan=True))
     *parents, last = path.split(".")
     place = data
@@ -96,13 +96,20 @@ def test_faults_of_fields_parts_and_rules_are_reported_at_once():
     data["groups"][0] |= {"records": 3, "min_weight": 0.1, "clients": 0}
     data |= {"local": {"epochs": 2}, "rounds": 0, "cohort": 1}
     assert set(_fields({**data, "colour": "red"})) == {
-        "groups.strict.clients", "groups.strict.records", "groups.strict.min_weight",
-        "local.epochs", "rounds", "cohort", "planning.weights", "planning.free", "colour",
-    }  # fmt: skip
+        "groups.strict.clients",
+        "groups.strict.records",
+        "groups.strict.min_weight",
+        "local.epochs",
+        "rounds",
+        "cohort",
+        "planning.weights",
+        "planning.free",
+        "colour",
+    }
 
 
 def test_the_schema_allows_what_a_spec_may_hold():
-    """Every spec of docs/inverse.md, and specs of records as they are written and dumped."""
+    """Every spec of docs/inverse.md, and specs of records as written and dumped."""
     schema = Spec.model_json_schema()
     page = (Path(__file__).parents[2] / "docs/inverse.md").read_text()
     blocks = re.findall(r"^```yaml[^\n]*\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
@@ -123,9 +130,9 @@ def test_fixed_noise_says_what_it_spends_and_has_no_risk_beside_it():
     fixed = {"name": "a", "clients": 500, "noise_multiplier": 2.0}
     [group] = make_spec(groups=[fixed], planning={"ratios": "uniform"}).groups
     assert 0 < group.epsilon < 5
-    both = {**fixed, "risk": {"advantage": 0.2}}
+    fixed_and_risk = {**fixed, "risk": {"advantage": 0.2}}
     with pytest.raises(InputError, match="noise_multiplier: cannot go with a risk"):
-        make_spec(groups=[both], planning={"ratios": "uniform"})
+        make_spec(groups=[fixed_and_risk], planning={"ratios": "uniform"})
 
 
 @pytest.mark.parametrize("path", REMOVED)
@@ -135,5 +142,6 @@ def test_a_field_that_was_removed_names_what_to_use(path):
         value = [{"name": "a", **value}] if part == "*" else {part: value}
     with pytest.raises(InputError) as raised:
         Spec.parse({**spec_data(), **value})
-    where, use = path.replace("*", "a"), REMOVED[path]
-    assert str(raised.value) == f"{where}: was removed in 0.2; use {use}, found 1"
+    field = path.replace("*", "a")
+    use = REMOVED[path]
+    assert str(raised.value) == f"{field}: was removed in 0.2; use {use}, found 1"
