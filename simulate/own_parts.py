@@ -144,5 +144,6 @@ class OwnParts:
             name = metric.name
         if self._has_data_of(record) and name != record.metric:
             rule = f"must be {record.metric}, as in the run"
-            raise InputError.one("metric", rule, name)
+            kind = NotGivenError if self.metric is None else InputError
+            raise kind.one("metric", rule, name)
         return metric
