@@ -1,4 +1,4 @@
-"""``tests.guard.kills`` with a run that is signed by the key in the file ``key`` of the folder."""
+"""``tests.guard.kills`` with a run that the key in the folder's file ``key`` signs."""
 
 import sys
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""A run folder with signed statements, as an honest server and its clients write them."""
+"""A run folder with signed statements, as honest servers and clients write them."""
 
 import hashlib
-from itertools import groupby
+from itertools import chain, groupby
 
 from privplan.contrib.attestation import Attestor, client_statement, new_key
 from privplan.ledger import read_ledger
@@ -22,22 +22,28 @@ def signed_plan(server, **clients):
     return honest_run.plan(honest_run.spec(signers=signers))
 
 
+def cohort_of(records):
+    """Participants by group of one round's lines."""
+    shares = chain.from_iterable(record.shares for record in records)
+    return {share.group: share.participants for share in shares}
+
+
 def attest(folder, plan, server, reveal=True, **clients):
     """Sign the ledger of a run folder after the fact, round by round, as a run does."""
     ledger = read_ledger(folder, plan.digest)
-    attestor, done = Attestor(folder, plan, server), 0
+    attestor = Attestor(folder, plan, server)
     attestor.start()
+    num_signed = 0
     for round_, lines in groupby(ledger.records, lambda record: record.round):
+        # The cohort is committed, clients state their updates, then all is released.
         records = list(lines)
-        cohort = {
-            one.group: one.participants for record in records for one in record.shares
-        }
-        head = attestor.cohort(round_, cohort, model="0" * 64)
+        head = attestor.cohort(round_, cohort_of(records), model="0" * 64)
         for key in clients.values():
             attestor.add(client_statement(plan, key, round_, head, b"an update"))
-        done += len(records)
+        num_signed += len(records)
         names = (f"{round_} {n}" for n in range(len(records)))
         digests = [hashlib.sha256(name.encode()).hexdigest() for name in names]
-        attestor.release(round_, digests, ledger.link(done), reveal_cohort=reveal)
+        link = ledger.link(num_signed)
+        attestor.release(round_, digests, link, reveal_cohort=reveal)
     attestor.end(ledger.chain)
     return attestor

@@ -35,13 +35,13 @@ def run(tmp_path):
 
 
 def verdict(run, *options):
+    """Exit code of verify, and a sentence of each check by its name."""
     done = privplan(
         "verify", "--rounds=0", "--details", run, "--format", "json", *options
     )
     rows = json.loads(done.stdout)["checks"] if done.exit_code in (0, 4, 5) else []
-    return done.exit_code, {
-        row["name"]: f"{row['outcome']}: {row['reason']}" for row in rows
-    }
+    sentences = {row["name"]: f"{row['outcome']}: {row['reason']}" for row in rows}
+    return done.exit_code, sentences
 
 
 def test_a_head_in_a_local_log(run, tmp_path):
@@ -50,14 +50,13 @@ def test_a_head_in_a_local_log(run, tmp_path):
     for _ in range(2):
         assert "anchored 62 statements" in answer("attest", "anchor", run, "--log", log)
     code, rows = verdict(run, "--anchor-log", str(log))
-    assert (code, rows["anchors"]) == (
-        0,
-        "passed: 2 heads, the last after 62 statements",
-    )
+    assert code == 0
+    assert rows["anchors"] == "passed: 2 heads, the last after 62 statements"
     code, rows = verdict(run)
-    assert (code, rows["anchors"]) == (
-        0, "not shown: missing: the log of anchors (--anchor-log)",
-    )  # fmt: skip
+    assert code == 0
+    assert rows["anchors"] == "not shown: missing: the log of anchors (--anchor-log)"
+
+    # A log that does not hold the run's heads breaks it.
     LocalLog(tmp_path / "empty").submit("0" * 64)
     code, rows = verdict(run, "--anchor-log", str(tmp_path / "empty"))
     assert code == 4
@@ -65,7 +64,8 @@ def test_a_head_in_a_local_log(run, tmp_path):
 
 
 def test_a_run_signed_anew_after_its_anchor_is_broken(run, tmp_path):
-    log, plan = tmp_path / "log", Plan.load(run / PLAN)
+    log = tmp_path / "log"
+    plan = Plan.load(run / PLAN)
     anchor(run, plan, LocalLog(log))
     (run / ATTESTATION).unlink()
     honest_run.write_run(run, honest_run.releases(plan, seed=2), plan)
@@ -83,9 +83,9 @@ def test_a_run_without_receipts_is_unverified_where_the_reader_gives_a_log(
     anchor(run, Plan.load(run / PLAN), LocalLog(log))
     (run / ANCHORS).unlink()
     code, rows = verdict(run, "--anchor-log", str(log))
-    assert (code, rows["anchors"]) == (
-        5, "not shown: missing: a head in the given log (anchors.jsonl)",
-    )  # fmt: skip
+    reason = "missing: a head in the given log (anchors.jsonl)"
+    assert code == 5
+    assert rows["anchors"] == f"not shown: {reason}"
     assert verdict(run)[0] == 0
 
 
@@ -139,6 +139,15 @@ accuracy = secs:1
 """
 
 
+SELF_SIGNED = "req -x509 -newkey rsa:2048 -nodes -days 2"
+
+
+def openssl(folder, words):
+    """Run the openssl command in a folder."""
+    command = ["openssl", *words.split()]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+
+
 @pytest.fixture
 def authority(tmp_path):
     """A time-stamping authority of the openssl command, in a folder."""
@@ -152,15 +161,18 @@ def authority(tmp_path):
         "keyUsage=critical,digitalSignature\nextendedKeyUsage=critical,timeStamping\n"
     )
     (folder / "extensions").write_text(uses)
-    for words in (
-        "req -x509 -newkey rsa:2048 -nodes -keyout root.key -out root.pem -days 2 -subj /CN=root",
-        "req -new -newkey rsa:2048 -nodes -keyout tsa.key -out tsa.csr -subj /CN=tsa",
-        "x509 -req -in tsa.csr -CA root.pem -CAkey root.key -CAcreateserial -out tsa.pem -days 2 "
-        "-extfile extensions",
-    ):
-        subprocess.run(
-            ["openssl", *words.split()], cwd=folder, check=True, capture_output=True
-        )
+
+    # A root, a request of the authority, and the root's certificate of it.
+    openssl(folder, f"{SELF_SIGNED} -keyout root.key -out root.pem -subj /CN=root")
+    openssl(
+        folder,
+        "req -new -newkey rsa:2048 -nodes -subj /CN=tsa -keyout tsa.key -out tsa.csr",
+    )
+    openssl(
+        folder,
+        "x509 -req -in tsa.csr -CA root.pem -CAkey root.key"
+        " -CAcreateserial -out tsa.pem -days 2 -extfile extensions",
+    )
     return folder
 
 
@@ -169,32 +181,24 @@ def test_a_time_stamp_of_a_local_authority(run, authority, tmp_path):
 
     def post(request):
         (authority / "query").write_bytes(request)
-        words = ["openssl", "ts", "-reply", "-queryfile", "query", "-config", "tsa.cnf"]
-        subprocess.run(
-            [*words, "-out", "reply"], cwd=authority, check=True, capture_output=True
-        )
+        openssl(authority, "ts -reply -queryfile query -config tsa.cnf -out reply")
         return (authority / "reply").read_bytes()
 
-    made = anchor(run, Plan.load(run / PLAN), TimeStamps(post))
+    stamp = anchor(run, Plan.load(run / PLAN), TimeStamps(post))
     root = str(authority / "root.pem")
     code, rows = verdict(run, "--tsa-certificate", root)
-    assert (code, rows["anchors"]) == (
-        0,
-        "passed: 1 heads, the last after 62 statements",
-    )
+    assert code == 0
+    assert rows["anchors"] == "passed: 1 heads, the last after 62 statements"
     assert "missing: the certificate" in verdict(run)[1]["anchors"]
+
+    # A stamp is of its head, and by the authority whose certificate is given.
     stamps = TimeStamps(certificates=Path(root))
-    assert "not a time stamp" in str(stamps.problem("0" * 64, made.receipt))
-    assert "not a time stamp" in str(stamps.problem(made.head, "AAAA"))
-    other = tmp_path / "other"
-    other.mkdir()
-    words = (
-        "req -x509 -newkey rsa:2048 -nodes -keyout k -out c.pem -days 2 -subj /CN=other"
-    )
-    subprocess.run(
-        ["openssl", *words.split()], cwd=other, check=True, capture_output=True
-    )
-    wrong = TimeStamps(certificates=other / "c.pem")
-    assert "not a time stamp" in str(wrong.problem(made.head, made.receipt))
+    assert "not a time stamp" in str(stamps.problem("0" * 64, stamp.receipt))
+    assert "not a time stamp" in str(stamps.problem(stamp.head, "AAAA"))
+    stranger = tmp_path / "stranger"
+    stranger.mkdir()
+    openssl(stranger, f"{SELF_SIGNED} -keyout k -out c.pem -subj /CN=stranger")
+    wrong = TimeStamps(certificates=stranger / "c.pem")
+    assert "not a time stamp" in str(wrong.problem(stamp.head, stamp.receipt))
     with pytest.raises(InputError, match="tsa: must grant a time stamp"):
-        TimeStamps(lambda request: b"no").submit(made.head)
+        TimeStamps(lambda request: b"no").submit(stamp.head)

@@ -1,4 +1,4 @@
-"""Signed statements: what verify reports of honest ones, and of each way to change them."""
+"""Signed statements: what verify reports of honest and of changed ones."""
 
 import json
 import stat
@@ -32,7 +32,7 @@ def server(tmp_path):
 
 @pytest.fixture
 def run(tmp_path, server):
-    """A run folder whose ledger a server signed, with updates of two clients in each round."""
+    """A run folder whose ledger a server signed, and two clients their updates."""
     clients = signed_run.keys(tmp_path, "ada", "bob")
     plan = signed_run.signed_plan(server, **clients)
     honest_run.write_run(tmp_path / "run", the_plan=plan)
@@ -48,10 +48,9 @@ def outcome(folder):
 
 
 def test_an_honest_signed_run_is_kept_and_attested(run):
-    found, reason, verdict = outcome(run)
-    assert (found, verdict.outcome, verdict.evidence) == (
-        "passed", "kept", ("declared", "attested"),
-    )  # fmt: skip
+    result, reason, verdict = outcome(run)
+    assert (result, verdict.outcome) == ("passed", "kept")
+    assert verdict.evidence == ("declared", "attested")
     assert "server (server) signed 1 start, 30 cohort, 30 release, 1 end" in reason
     assert "ada (client) signed 30 update" in reason
     assert "all 60 lines signed" in reason
@@ -67,16 +66,21 @@ def wrongly_signed(lines):
 
 
 def signed_by(name):
-    return lambda lines: [
-        *lines[:4], lines[4].replace('"signer":"server"', f'"signer":"{name}"'), *lines[5:]
-    ]  # fmt: skip
+    """A change of the fifth line's signer, a release of the server."""
+
+    def change(lines):
+        renamed = lines[4].replace('"signer":"server"', f'"signer":"{name}"')
+        return [*lines[:4], renamed, *lines[5:]]
+
+    return change
 
 
-BROKEN, MISSING = ("failed", "broken"), ("not shown", "unverified")
+BROKEN = ("failed", "broken")
+MISSING = ("not shown", "unverified")
 
 
 @pytest.mark.parametrize(
-    ("change", "found", "reason"),
+    ("change", "outcomes", "reason"),
     [
         (swapped, BROKEN, "dropped or reordered"),
         (lambda lines: lines[:8] + lines[9:], BROKEN, "dropped or reordered"),
@@ -108,24 +112,24 @@ BROKEN, MISSING = ("failed", "broken"), ("not shown", "unverified")
     ],
 )
 def test_changed_statements_are_broken_and_missing_ones_not_shown(
-    run, change, found, reason
+    run, change, outcomes, reason
 ):
     path = run / ATTESTATION
     lines = path.read_text().splitlines(keepends=True)
     path.unlink()
     if change is not None:
         path.write_text("".join(change(lines)))
-    result, said, verdict = outcome(run)
-    assert (result, verdict.outcome) == found
-    assert reason in said
-    assert found == BROKEN or verdict.evidence == ("declared",)
+    result, stated_reason, verdict = outcome(run)
+    assert (result, verdict.outcome) == outcomes
+    assert reason in stated_reason
+    assert outcomes == BROKEN or verdict.evidence == ("declared",)
 
 
 def test_statements_under_a_plan_without_signers_are_not_shown(tmp_path, run):
     honest_run.write_run(tmp_path / "plain")
     (tmp_path / "plain" / ATTESTATION).write_text((run / ATTESTATION).read_text())
-    found, reason, verdict = outcome(tmp_path / "plain")
-    assert (found, verdict.outcome) == ("not shown", "kept")
+    result, reason, verdict = outcome(tmp_path / "plain")
+    assert (result, verdict.outcome) == ("not shown", "kept")
     assert "public keys in the plan" in reason
 
 
@@ -139,8 +143,8 @@ def test_statements_under_a_plan_without_signers_are_not_shown(tmp_path, run):
 def test_another_ledger_than_the_signed_one_is_broken(run, seed, count, expected):
     plan = Plan.load(run / PLAN)
     honest_run.write_run(run, honest_run.releases(plan, seed=seed)[:count], plan)
-    found, reason, _ = outcome(run)
-    assert found == "failed"
+    result, reason, _ = outcome(run)
+    assert result == "failed"
     assert expected in reason
 
 
@@ -161,8 +165,8 @@ def test_a_cohort_that_was_not_committed_is_broken(
     if committed:
         attestor.cohort(1, {"strict": [1, 2, 3], "loose": [4]})
     attestor.release(1, ["0" * 64] * 2, load_run(tmp_path / "run").ledger.link(2))
-    found, reason, _ = outcome(tmp_path / "run")
-    assert found == "failed"
+    result, reason, _ = outcome(tmp_path / "run")
+    assert result == "failed"
     assert expected in reason
 
 
@@ -170,31 +174,32 @@ def test_closed_cohorts_are_not_shown_where_the_ledger_names_them(tmp_path, serv
     plan = signed_run.signed_plan(server)
     honest_run.write_run(tmp_path / "run", the_plan=plan)
     signed_run.attest(tmp_path / "run", plan, server, reveal=False)
-    found, reason, _ = outcome(tmp_path / "run")
-    assert (found, reason) == (
-        "not shown",
-        "missing: openings of committed cohorts (30 of 30)",
-    )
+    result, reason, _ = outcome(tmp_path / "run")
+    assert result == "not shown"
+    assert reason == "missing: openings of committed cohorts (30 of 30)"
 
 
 def test_an_interrupted_server_repeats_its_statements(run, server):
     before = (run / ATTESTATION).read_text()
-    plan, ledger = Plan.load(run / PLAN), load_run(run).ledger
+    plan = Plan.load(run / PLAN)
+    ledger = load_run(run).ledger
+
+    # Torn in round 6: after the start, a round has a cohort, two updates and a release.
     statements = read_attestation(run).statements
-    (run / ATTESTATION).write_text(
-        "".join(one.line for one in statements[: 5 * 4 + 3]) + "{torn"
-    )
+    lines = [signed.line for signed in statements[: 5 * 4 + 3]]
+    (run / ATTESTATION).write_text("".join(lines) + "{torn")
+
+    # The server goes on from round 3, whose first line in the ledger is the fifth.
     attestor = Attestor(run, plan, server, ledger.link(4))
     for round_ in range(3, 31):
-        lines = ledger.records[2 * round_ - 2 : 2 * round_]
-        cohort = {one.group: one.participants for line in lines for one in line.shares}
-        attestor.cohort(round_, cohort, model="0" * 64)
+        records = ledger.records[2 * round_ - 2 : 2 * round_]
+        attestor.cohort(round_, signed_run.cohort_of(records), model="0" * 64)
         offset = 1 + 4 * (round_ - 1)
-        for client in statements[offset + 1 : offset + 3]:
-            attestor.add(client.line)
-        attestor.release(
-            round_, statements[offset + 3].statement.releases, ledger.link(2 * round_)
-        )
+        _, ada, bob, release = statements[offset : offset + 4]
+        attestor.add(ada.line)
+        attestor.add(bob.line)
+        digests = release.statement.releases
+        attestor.release(round_, digests, ledger.link(2 * round_))
     attestor.end(ledger.chain)
     assert (run / ATTESTATION).read_text() == before
 
@@ -228,19 +233,21 @@ def test_statements_of_others_are_refused(run, server, tmp_path):
 def test_a_commitment_hides_and_binds_the_cohort():
     first = cohort_commitment(b"s" * 32, 1, {"a": [3, 1], "b": []})
     assert first == cohort_commitment(b"s" * 32, 1, {"a": (1, 3)})
-    others = [
+
+    # Another secret, round or cohort has another commitment.
+    changed = [
         (b"t" * 32, 1, {"a": [1, 3]}),
         (b"s" * 32, 2, {"a": [1, 3]}),
         (b"s" * 32, 1, {"a": [1]}),
     ]
-    assert first not in {cohort_commitment(*other) for other in others}
+    assert first not in {cohort_commitment(*inputs) for inputs in changed}
 
 
 def test_keys_from_the_command_line(tmp_path):
     path = tmp_path / "server.pem"
-    made = answer("attest", "keys", "new", path)
-    assert made == answer("attest", "keys", "show", path)
-    assert SigningKey.load(path).public in made
+    public_key = answer("attest", "keys", "new", path)
+    assert public_key == answer("attest", "keys", "show", path)
+    assert SigningKey.load(path).public in public_key
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     for action, name, text in (
         ("new", "server.pem", "key: must be a new file; none is replaced"),
@@ -268,29 +275,31 @@ def test_signers_are_checked(server):
 
 def test_a_run_signed_by_an_unknown_party_is_not_booked(tmp_path):
     """The book asks the verdict."""
-    server, stranger = new_key(tmp_path / "a.pem"), new_key(tmp_path / "b.pem")
+    server = new_key(tmp_path / "a.pem")
+    stranger = new_key(tmp_path / "b.pem")
     plan = signed_run.signed_plan(server)
     honest_run.write_run(tmp_path / "run", the_plan=plan)
     signed_run.attest(tmp_path / "run", plan, server)
     assert booking_of(tmp_path / "run", "").run.verdict == "kept"
     path = tmp_path / "run" / ATTESTATION
-    lines = [
-        Signed.parse_line(line) for line in path.read_text().splitlines(keepends=True)
-    ]
-    forged = [
-        one.model_copy(
-            update={"signature": stranger.sign(one.statement.message(plan.digest))}
-        )
-        for one in lines
-    ]
-    path.write_text("".join(one.line for one in forged))
+
+    # All lines signed by a stranger in the server's name.
+    forged = []
+    for line in path.read_text().splitlines(keepends=True):
+        signed = Signed.parse_line(line)
+        signature = stranger.sign(signed.statement.message(plan.digest))
+        forged.append(signed.model_copy(update={"signature": signature}).line)
+    path.write_text("".join(forged))
     with pytest.raises(
         BrokenRunError, match="attestation: line 1: the signature is not that of"
     ):
         booking_of(tmp_path / "run", "")
+
     path.write_text(path.read_text().replace('"signer":"server"', '"signer":"eve"'))
     with pytest.raises(BrokenRunError, match="signed by eve, who is not in the plan"):
         booking_of(tmp_path / "run", "")
+
+    # Without any signature the run is booked, at the cost of an unverified one.
     path.unlink()
     unsigned = booking_of(tmp_path / "run", "").run
     assert (unsigned.verdict, unsigned.cost) == ("unverified", "infinite")

@@ -48,12 +48,12 @@ def test_a_signed_run_is_attested(tmp_path, evidence):
     assert verdict.evidence == ("declared", "attested")
     if evidence == "internal":
         assert verdict.outcome == "kept"
-    kinds = [one.statement.kind for one in read_attestation(run).statements]
+    kinds = [signed.statement.kind for signed in read_attestation(run).statements]
     assert kinds == ["start", *["cohort", "release"] * 6, "end"]
 
 
 def test_an_unsigned_line_is_signed_when_the_run_is_opened(tmp_path):
-    """The last statement was lost in a kill between the ledger's line and its signature."""
+    """A kill between the ledger's line and its signature lost the last statement."""
     plan, key = guarded_plan(tmp_path)
     run = tmp_path / "run"
     with Guard(plan, run, witnessing=Signing(key)) as guard:
@@ -77,33 +77,40 @@ def test_a_killed_signed_run_goes_on_and_is_attested(tmp_path):
 
 
 def test_a_signed_run_is_attested_also_after_an_interruption(tmp_path, monkeypatch):
-    key, plan = new_key(tmp_path / "server.pem"), short_plan()
+    key = new_key(tmp_path / "server.pem")
+    plan = short_plan()
     signers = [{"name": "server", "role": "server", "key": key.public}]
     spec = type(plan.spec).model_validate(
         {**plan.spec.model_dump(), "signers": signers}
     )
-    asked = Request(
-        plan.model_copy(update={"spec": spec}), "GDPFed+", "digits", tmp_path / "run", seed=3,
+    request = Request(
+        plan.model_copy(update={"spec": spec}),
+        "GDPFed+",
+        "digits",
+        tmp_path / "run",
+        seed=3,
         witnessing=Signing(tmp_path / "server.pem"),
-    )  # fmt: skip
+    )
 
-    interrupt(asked, 2)
-    execute(asked)
-    verdict = judge(load_run(asked.folder), 0)
+    interrupt(request, 2)
+    execute(request)
+    verdict = judge(load_run(request.folder), 0)
     assert verdict.outcome == "kept"
     assert verdict.evidence == ("declared", "attested")
+
     # Without the part that verifies signatures a plan with signers is not kept.
-    others = [one for one in check.CHECKS.items() if one[1] is not SIGNED]
-    monkeypatch.setattr(check.CHECKS, "items", lambda: others)
-    names = [one.name for one in judge(load_run(asked.folder), 0).not_shown]
+    unsigned = [entry for entry in check.CHECKS.items() if entry[1] is not SIGNED]
+    monkeypatch.setattr(check.CHECKS, "items", lambda: unsigned)
+    names = [missing.name for missing in judge(load_run(request.folder), 0).not_shown]
     assert names == ["folder", "signers"]
     monkeypatch.undo()
+
+    # A key that the plan does not name signs nothing.
+    settings = {**vars(request), "plan": plan, "folder": tmp_path / "unsigned"}
     with pytest.raises(
         InputError, match="must be the key of a server in the plan's signers"
     ):
-        execute(
-            Request(**{**vars(asked), "plan": plan, "folder": tmp_path / "unsigned"})
-        )
+        execute(Request(**settings))
 
 
 PAGE = (Path(__file__).parents[3] / "docs" / "attestation.md").read_text()

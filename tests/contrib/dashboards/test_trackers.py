@@ -86,15 +86,20 @@ def test_trackers_write_what_their_programs_read(kind, plan, tmp_path):
         [file] = folder.glob("wandb/offline-run-*/run-*.wandb")
         assert b"accuracy" in file.read_bytes()
         return
+
+    # The tracker's program reads the folder in a process of its own.
     shown = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", READ, kind, str(folder)],
-        capture_output=True, text=True, env=environment, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+    )
     assert shown.returncode == 0, shown.stderr
-    found = json.loads(shown.stdout)
-    assert [step for step, _ in found["seconds"]] == [1, 2, 3]
+    values_by_name = json.loads(shown.stdout)
+    assert [step for step, _ in values_by_name["seconds"]] == [1, 2, 3]
     points = [[point.round, pytest.approx(point.accuracy)] for point in record.metrics]
-    assert found["accuracy"] == points
+    assert values_by_name["accuracy"] == points
     if kind == "mlflow":
-        assert found["params"]["algorithm"] == "planned"
-        assert "final/epsilon_by_group/strict" in found
+        assert values_by_name["params"]["algorithm"] == "planned"
+        assert "final/epsilon_by_group/strict" in values_by_name
