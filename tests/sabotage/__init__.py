@@ -1,6 +1,7 @@
-"""Runs that are broken on purpose: one table of faults, each caught by a named check."""
+"""Runs that are broken on purpose: a table of faults, each caught by a named check."""
 
 from importlib import import_module
+from itertools import chain
 from pkgutil import iter_modules
 
 from tests.sabotage import kinds
@@ -13,15 +14,30 @@ from tests.sabotage.noise import NOISE
 from tests.sabotage.own_noise import OWN_NOISE
 
 __all__ = [
-    "COLLECTED", "FAULTS", "Fault", "Finding", "honest", "honest_runs", "plan", "planted", "tried",
-]  # fmt: skip
+    "COLLECTED",
+    "FAULTS",
+    "Fault",
+    "Finding",
+    "honest",
+    "honest_runs",
+    "plan",
+    "planted",
+    "tried",
+]
 
-COLLECTED: tuple[Fault, ...] = tuple(
-    fault
+MODULES = [
+    import_module(f"{kinds.__name__}.{module.name}")
     for module in iter_modules(kinds.__path__)
-    for fault in import_module(f"{kinds.__name__}.{module.name}").FAULTS
+]
+COLLECTED: tuple[Fault, ...] = tuple(
+    chain.from_iterable(module.FAULTS for module in MODULES)
 )
 """Faults of the modules of ``kinds``: a new file there needs no other change."""
 FAULTS: tuple[Fault, ...] = (
-    *NOISE, *CONTRIBUTIONS, *OWN_NOISE, *COHORTS, *BOOKS, *COLLECTED,
-)  # fmt: skip
+    *NOISE,
+    *CONTRIBUTIONS,
+    *OWN_NOISE,
+    *COHORTS,
+    *BOOKS,
+    *COLLECTED,
+)

@@ -1,4 +1,4 @@
-"""The bench on which faults are planted: real runs on the digits, judged by their folders."""
+"""The bench on which faults are planted: real runs on digits, and their verdicts."""
 
 import atexit
 import shutil
@@ -45,31 +45,29 @@ class Finding:
     """What a verdict said of a broken run."""
 
     fault: Fault  # what was planted
-    # whether the right check failed for the right reason; of a fault that the declared evidence
-    # should not show, whether any check failed
+    # whether the right check failed for the right reason; of a fault that the declared
+    # evidence should not show, whether any check failed
     caught: bool
     reason: str  # the reason that the check gave
-    # what canaries alone say against the planned epsilon; empty when they say nothing, None when
-    # none were asked
+    # what canaries alone say against the planned epsilon; empty when they say nothing,
+    # None when none were asked
     seen: str | None = None
     missing: bool = False  # whether the right check names the right missing evidence
-    replayed: str = (
-        ""  # outcome of ``privplan replay --rounds all``; empty when it was not asked
-    )
+    # outcome of ``privplan replay --rounds all``; empty when it was not asked
+    replayed: str = ""
     difference: str = ""  # what the replay says
 
     @property
     def as_documented(self):
-        """Whether each level of evidence that was tried shows the fault, or not, as documented."""
+        """Whether each level of evidence that was tried shows what is documented."""
         if self.fault.level == "declared":
             return self.caught
         if self.fault.level == "not shown" and not self.missing:
             return False
         if not self.replayed:
             return not self.caught
-        return (self.replayed == "failed") == (
-            self.fault.level in ("not shown", "replayed")
-        )
+        shows_in_replay = self.fault.level in ("not shown", "replayed")
+        return (self.replayed == "failed") == shows_in_replay
 
 
 @cache
@@ -94,6 +92,19 @@ def honest_runs(count):
     ]
 
 
+def _request(sampling, algorithm, folder, seed, canaries=0):
+    """A run of an algorithm on the digits under a law."""
+    return Request(
+        plan(sampling),
+        algorithm,
+        "digits",
+        folder,
+        seed,
+        canaries=canaries,
+        own_unit=True,
+    )
+
+
 def honest(algorithm, sampling, seed):
     """The verdict on a run that nobody broke, in a folder of its own.
 
@@ -101,9 +112,7 @@ def honest(algorithm, sampling, seed):
     """
     with tempfile.TemporaryDirectory(prefix="privplan-") as parent:
         folder = Path(parent) / "run"
-        request = Request(
-            plan(sampling), algorithm, "digits", folder, seed=seed, own_unit=True
-        )
+        request = _request(sampling, algorithm, folder, seed)
         try:
             experiment = prepare(request)
         except InputError:
@@ -115,13 +124,12 @@ def honest(algorithm, sampling, seed):
 
 def planted(fault, folder, seed=1, canaries=0):
     """A run with a fault in it, as its folder tells it."""
-    if fault.breaks is Fault.breaks and not fault.patches:  # of its books alone
-        shutil.copytree(
-            _unbroken(fault.sampling, fault.algorithm, seed, canaries), folder
-        )
+    # A fault of the books alone needs no run of its own.
+    if fault.breaks is Fault.breaks and not fault.patches:
+        unbroken = _unbroken(fault.sampling, fault.algorithm, seed, canaries)
+        shutil.copytree(unbroken, folder)
     else:
-        given = plan(fault.sampling), fault.algorithm, "digits", folder, seed
-        request = Request(*given, canaries=canaries, own_unit=True)
+        request = _request(fault.sampling, fault.algorithm, folder, seed, canaries)
         experiment = replace(prepare(request), workers=1)
         with patched(fault.patches):
             run_prepared(request, fault.breaks(experiment))
@@ -134,8 +142,7 @@ def _unbroken(sampling, algorithm, seed, canaries):
     """A folder with a run that nobody broke."""
     folder = tempfile.mkdtemp(prefix="privplan-")
     atexit.register(shutil.rmtree, folder)
-    given = plan(sampling), algorithm, "digits", Path(folder), seed
-    request = Request(*given, canaries=canaries, own_unit=True)
+    request = _request(sampling, algorithm, Path(folder), seed, canaries)
     run_prepared(request, prepare(request))
     return folder
 
@@ -144,19 +151,18 @@ def tried(fault, seed=1, canaries=0, *, replay=False):
     """Plant a fault in a folder of its own, and see what the verdict says."""
     with tempfile.TemporaryDirectory(prefix="privplan-") as parent:
         folder = Path(parent) / "run"
-        found = _judged(fault, judge(planted(fault, folder, seed), 0))
+        finding = _judged(fault, judge(planted(fault, folder, seed), 0))
         if replay and fault.level != "declared":
             outcome, difference = replayed(folder)
-            found = replace(found, replayed=outcome, difference=difference)
-        if (
-            canaries
-            and fault.weakens
-            and ALGORITHMS.get(fault.algorithm).unit == "client"
-        ):
+            finding = replace(finding, replayed=outcome, difference=difference)
+
+        # Canaries are clients, and say something of faults that weaken privacy only.
+        is_audited = canaries and ALGORITHMS.get(fault.algorithm).unit == "client"
+        if is_audited and fault.weakens:
             run = planted(fault, Path(parent) / "audited", seed, canaries)
             seen = next(exceeded(_evidence(run), _planned(run.plan), SEEN), "")
-            found = replace(found, seen=seen)
-    return found
+            finding = replace(finding, seen=seen)
+    return finding
 
 
 def replayed(folder):
@@ -172,17 +178,15 @@ def replayed(folder):
 
 def _judged(fault, verdict):
     """What the declared evidence says of a fault."""
-    found = {check.name: check for check in verdict.checks}.get(fault.check)
-    if found is None:
+    check = {check.name: check for check in verdict.checks}.get(fault.check)
+    if check is None:
         failed = [check for check in verdict.checks if check.failed]
         reason = failed[0].reason if failed else ""
         return Finding(fault, verdict.outcome == "broken", reason)
     if fault.level == "not shown":
-        return Finding(fault, False, found.reason, missing=fault.words in found.reason)
-    caught = (
-        verdict.outcome == "broken" and found.failed and fault.words in found.reason
-    )
-    return Finding(fault, caught, found.reason)
+        return Finding(fault, False, check.reason, missing=fault.words in check.reason)
+    is_right = check.failed and fault.words in check.reason
+    return Finding(fault, verdict.outcome == "broken" and is_right, check.reason)
 
 
 def _evidence(run):
@@ -202,9 +206,9 @@ def patched(patches):
     """Attributes replaced while the block runs."""
     before = [(module, name, getattr(module, name)) for module, name, _ in patches]
     try:
-        for module, name, other in patches:
-            setattr(module, name, other)
+        for module, name, replacement in patches:
+            setattr(module, name, replacement)
         yield
     finally:
-        for module, name, found in before:
-            setattr(module, name, found)
+        for module, name, original in before:
+            setattr(module, name, original)

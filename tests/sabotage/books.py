@@ -21,7 +21,8 @@ def chained_anew(change):
 
     def tampers(folder):
         record = RunRecord.load(folder)
-        text, chain = "", record.plan_digest
+        text = ""
+        chain = record.plan_digest
         for release in change(list(read_ledger(folder, record.plan_digest).records)):
             line, chain = chained(release, chain)
             text += line
@@ -61,7 +62,7 @@ BOOKS = (
     Fault("release left out of the ledger",
           "One release is not written down, and the chain is made to fit.", "rounds",
           "19 of 20 planned rounds are in the ledger", weakens=False,
-          tampers=chained_anew(lambda made: [*made[:4], *made[5:]])),
+          tampers=chained_anew(lambda lines: [*lines[:4], *lines[5:]])),
     Fault("plan exchanged after the run", "The folder gets a plan with twice the budgets.", "plan",
           "another plan", weakens=False, tampers=_other_plan),
 )  # fmt: skip

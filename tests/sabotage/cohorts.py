@@ -49,7 +49,7 @@ def _those_at_hand(honest):
     )
 
 
-def more(factor):
+def more_often(factor):
     """Each client is drawn with a multiple of the ratio that is booked."""
     return lambda honest: (
         lambda source, clients, ratio, round_: honest(
@@ -117,7 +117,7 @@ COHORTS = (
     Fault("clients drawn with replacement", "A client may be in a sum twice.", "cohorts",
           "is in the sum", breaks=drawn(_with_replacement)),
     Fault("twice the sampling ratio", "Each client is drawn with twice the ratio that is booked.",
-          "sampling law", "participations where about", breaks=drawn(more(2))),
+          "sampling law", "participations where about", breaks=drawn(more_often(2))),
     Fault("extra rounds", "Training goes on for four rounds after the plan's last.", "rounds",
           "24 releases where 20 rounds were planned", breaks=_longer),
     Fault("a round released twice",

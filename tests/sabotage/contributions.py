@@ -18,7 +18,7 @@ Apply = Callable[[Tensor, TransformContext], Clipped]
 
 
 def clipped_by(change):
-    """Change what the clipping does, given the honest one; it still claims its bound."""
+    """Change what the clipping does by the honest one; it still claims its bound."""
 
     def breaks(experiment):
         parts = tuple(
@@ -66,11 +66,10 @@ def _by_learning_rate(experiment):
 def _after_the_noise(experiment):
     """The sum of whole updates is noised first, and shortened then."""
 
-    def shortened(one, part):
-        most = (part.bound or 0.0) * part.group.expected_cohort
-        return replace(
-            one, vector=one.vector * (most / one.vector.norm()).clamp(max=1.0)
-        )
+    def shortened(release, part):
+        max_norm = (part.bound or 0.0) * part.group.expected_cohort
+        factor = (max_norm / release.vector.norm()).clamp(max=1.0)
+        return replace(release, vector=release.vector * factor)
 
     return each_released(shortened)(unclipped(lambda context: True)(experiment))
 
@@ -81,7 +80,7 @@ def _everything(experiment, round_):
 
 
 def _largest_gradients(experiment, round_):
-    """A mask as large as the public one, on the pixels that the private images use most."""
+    """A mask as large as the public one, on the pixels that private images use most."""
     pixels = experiment.data.train_x.flatten(1).double().mean(0).numpy()
     size = len(HONEST_SUPPORT(experiment, round_))
     return torch.from_numpy(

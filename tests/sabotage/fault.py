@@ -12,8 +12,10 @@ from simulate.engine.experiment import Experiment
 Break = Callable[[Experiment], Experiment]
 Tamper = Callable[[Path], None]
 Level = Literal["declared", "not shown", "replayed", "attested", "canaries", "none"]
-"""Lowest level of evidence that detects a fault with every seed. ``not shown``: its check lacks
-evidence."""
+"""Lowest level of evidence that detects a fault with every seed.
+
+``not shown``: its check lacks evidence.
+"""
 OURS = "ours"
 EXTERNAL = "external"
 """Authors of faults: of the checks, or reviewers who described faults without knowing them."""
@@ -25,16 +27,17 @@ class Fault:
 
     name: str  # a few words; unique
     what: str  # how the run is broken, in a sentence
-    # name of the check that must fail; empty if none of the declared evidence can show the fault
+    # name of the check that must fail; empty if no declared evidence can show the fault
     check: str = ""
     words: str = ""  # part of the reason that it must give
-    # whether clients are protected less than the plan promises; a fault of the books alone does not
+    # whether clients are protected less than the plan promises, which a fault of the
+    # books alone does not change
     weakens: bool = True
     # from the experiment to the experiment with the fault
     breaks: Break = lambda experiment: experiment
     tampers: Tamper = lambda folder: None  # what is done to the run folder afterwards
-    # (module, attribute, replacement) while the run lasts, for faults outside the components of an
-    # algorithm
+    # (module, attribute, replacement) while the run lasts, for faults outside the
+    # components of an algorithm
     patches: tuple[tuple[Any, str, Any], ...] = ()
     algorithm: str = "planned"  # the method that is broken
     sampling: str = "poisson"  # law of the plan
@@ -61,9 +64,9 @@ def released(release):
 def each_released(change):
     """Change every release on its own, given the sum that it holds."""
 
-    def release(honest, round_, sums, *given):
-        pairs = zip(honest.release(round_, sums, *given), sums, strict=True)
-        return tuple(change(one, part) for one, part in pairs)
+    def release(honest, round_, sums, *context):
+        pairs = zip(honest.release(round_, sums, *context), sums, strict=True)
+        return tuple(change(honest_release, part) for honest_release, part in pairs)
 
     return released(release)
 

@@ -32,7 +32,8 @@ def hidden(record, noise):
 
 def rebooked(record, noise):
     """The deviation that was really used stands in the record too."""
-    drawn, squares = evidence_of_drawn(record, noise), float(noise.square().sum())
+    drawn = evidence_of_drawn(record, noise)
+    squares = float(noise.square().sum())
     factor = math.sqrt(squares / record.noise_sum_squares)
     return drawn.model_copy(update={"noise_std": record.noise_std * factor})
 
@@ -40,16 +41,19 @@ def rebooked(record, noise):
 def noised(change, book=evidence_of_drawn):
     """Change the noise of each group's sum."""
 
-    def other(one, part):
-        really = change(one.vector.double() - part.total, one, part)
+    def changed(honest_release, part):
+        honest_noise = honest_release.vector.double() - part.total
+        noise = change(honest_noise, honest_release, part)
         return replace(
-            one, vector=(part.total + really).float(), record=book(one.record, really)
+            honest_release,
+            vector=(part.total + noise).float(),
+            record=book(honest_release.record, noise),
         )
 
-    return each_released(other)
+    return each_released(changed)
 
 
-def _half_of_the_coordinates(noise, one, part):
+def _half_of_the_coordinates(noise, honest_release, part):
     return noise.index_fill(0, torch.arange(0, len(noise), 2), 0.0)
 
 
@@ -57,9 +61,9 @@ def _undone():
     """In every second round the negative of the noise of the round before."""
     last: dict[str, Tensor] = {}
 
-    def change(noise, one, part):
+    def change(noise, honest_release, part):
         name = part.group.name
-        if one.record.round % 2 == 0:
+        if honest_release.record.round % 2 == 0:
             return -last[name]
         last[name] = noise
         return noise
@@ -67,19 +71,19 @@ def _undone():
     return change
 
 
-def _shares(noise, one, part):
-    reported = (
-        len(part.participants) * 0.7
-    )  # the others drop out and take their noise with them
+def _shares(noise, honest_release, part):
+    # The others drop out and take their noise with them.
+    reported = len(part.participants) * 0.7
     return noise * math.sqrt(min(1.0, reported / part.group.expected_cohort))
 
 
 def _next_group(honest, round_, sums, weights, noise):
-    found = [part.group.noise_multiplier for part in sums]
-    wrong = [
-        replace(part, group=part.group.model_copy(update={"noise_multiplier": other}))
-        for part, other in zip(sums, [*found[1:], found[0]], strict=True)
-    ]
+    multipliers = [part.group.noise_multiplier for part in sums]
+    shifted = [*multipliers[1:], multipliers[0]]
+    wrong = []
+    for part, multiplier in zip(sums, shifted, strict=True):
+        group = part.group.model_copy(update={"noise_multiplier": multiplier})
+        wrong.append(replace(part, group=group))
     return honest.release(round_, wrong, weights, noise)
 
 
@@ -92,7 +96,7 @@ def _same_noise(experiment):
 
 
 def _mean_of_who_came(experiment):
-    def change(noise, one, part):
+    def change(noise, honest_release, part):
         mean = part.total * (
             part.group.expected_cohort / max(1, len(part.participants)) - 1
         )
@@ -112,26 +116,26 @@ def _in_the_clear_too(honest, round_, sums, weights, noise):
 
 NOISE = (
     Fault("noise halved", "The noise is drawn with half of the deviation that is booked.",
-          "noise drawn", "drawn with", breaks=noised(lambda noise, one, part: noise / 2)),
+          "noise drawn", "drawn with", breaks=noised(lambda noise, noisy, part: noise / 2)),
     Fault(
         "noise halved, evidence forged",
         "The same, and the mechanism reports the squares of the full noise.", "sums", "a rest of",
-        breaks=noised(lambda noise, one, part: noise / 2, hidden),
+        breaks=noised(lambda noise, noisy, part: noise / 2, hidden),
     ),
     Fault("noise halved and booked",
           "The noise has half of the planned deviation, and the ledger says so.", "noise planned",
-          "noise multiplier", breaks=noised(lambda noise, one, part: noise / 2, rebooked)),
+          "noise multiplier", breaks=noised(lambda noise, noisy, part: noise / 2, rebooked)),
     Fault("variance for deviation",
           "The variance of the noise is taken for its standard deviation.", "noise drawn",
           "drawn with",
-          breaks=noised(lambda noise, one, part: noise * min(1.0, one.record.noise_std))),
+          breaks=noised(lambda noise, noisy, part: noise * min(1.0, noisy.record.noise_std))),
     Fault("wrong group's noise", "Each group gets the noise multiplier of the next one.",
           "noise planned", "noise multiplier", breaks=released(_next_group)),
     Fault("noise on half of the coordinates", "Every second coordinate is released without noise.",
           "noise drawn", "drawn with", breaks=noised(_half_of_the_coordinates)),
     Fault("no noise, booked as Gaussian",
           "The sum is released as it is, under the evidence of honest noise.", "sums", "a rest of",
-          breaks=noised(lambda noise, one, part: noise * 0, hidden)),
+          breaks=noised(lambda noise, noisy, part: noise * 0, hidden)),
     Fault("no noise", "The sums are released as they are, and the ledger says so.", "budget",
           "epsilon infinite", breaks=_unprotected),
     Fault("released in the clear too",

@@ -23,15 +23,15 @@ class Unused(RecordNoise):
         return torch.zeros_like(super().like(sums))
 
 
-def unclipped(*given, clipping_norm, **options):
+def unclipped(*gradients, clipping_norm, **options):
     """Sums of whole gradients under the evidence of clipped ones."""
-    honest = clipped_sums(*given, clipping_norm=clipping_norm, **options)
-    loose = clipped_sums(*given, clipping_norm=LOOSE * clipping_norm, **options)
+    honest = clipped_sums(*gradients, clipping_norm=clipping_norm, **options)
+    loose = clipped_sums(*gradients, clipping_norm=LOOSE * clipping_norm, **options)
     return honest._replace(total=loose.total)
 
 
 def _by_own_records(experiment):
-    """Steps are divided by what the client holds, so that its length tells how much that is."""
+    """Steps are divided by what the client holds, and so tell how much that is."""
     local = experiment.algorithm.local
 
     def train(batch):

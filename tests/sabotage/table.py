@@ -8,9 +8,16 @@ from tests.sabotage.bench import Finding
 from tests.sabotage.fault import EXTERNAL
 
 COLUMNS = (
-    "fault", "how the run is broken", "author", "check", "what the verdict says", "detected by",
-    "seeds", "what the replay says", "canaries",
-)  # fmt: skip
+    "fault",
+    "how the run is broken",
+    "author",
+    "check",
+    "what the verdict says",
+    "detected by",
+    "seeds",
+    "what the replay says",
+    "canaries",
+)
 Findings = Sequence[Sequence[Finding]]  # findings of each fault, one per seed
 
 
@@ -19,42 +26,64 @@ def rows(findings):
     return [_row(of_seeds) for of_seeds in findings]
 
 
+def is_as_documented(of_seeds):
+    """Whether the fault is detected with every seed by the level that it names."""
+    return all(finding.as_documented for finding in of_seeds)
+
+
 def _row(of_seeds):
-    found, right = of_seeds[0], sum(one.as_documented for one in of_seeds)
-    fault = found.fault
+    finding = of_seeds[0]
+    fault = finding.fault
+    canaries = ""
+    if finding.seen is not None:
+        canaries = "seen" if finding.seen else "not seen"
+    num_detected = sum(finding.as_documented for finding in of_seeds)
     return [
-        fault.name, fault.what, fault.author, fault.check, found.reason or fault.why,
-        fault.level if right == len(of_seeds) else "NO", f"{right} of {len(of_seeds)}",
-        found.difference, "" if found.seen is None else ("seen" if found.seen else "not seen"),
-    ]  # fmt: skip
+        fault.name,
+        fault.what,
+        fault.author,
+        fault.check,
+        finding.reason or fault.why,
+        fault.level if is_as_documented(of_seeds) else "NO",
+        f"{num_detected} of {len(of_seeds)}",
+        finding.difference,
+        canaries,
+    ]
 
 
 def summary(findings):
     """How many faults each level of evidence detects with all seeds, and canaries."""
-    firsts = [of_seeds[0] for of_seeds in findings]
     line = _detected("faults", findings)
-    external = [one for one in findings if one[0].fault.author == EXTERNAL]
+    external = [
+        of_seeds for of_seeds in findings if of_seeds[0].fault.author == EXTERNAL
+    ]
     if external:
         line += f"; {_detected('external ones', external)}"
-    asked = [found for found in firsts if found.seen is not None]
-    if asked:
-        seen = sum(bool(found.seen) for found in asked)
-        line += f"; canaries see {seen} of the {len(asked)} that weaken privacy"
+
+    # Canaries were searched for with the first seed, in some of the faults.
+    seen = [of_seeds[0].seen for of_seeds in findings]
+    searched = [is_seen for is_seen in seen if is_seen is not None]
+    if searched:
+        line += f"; canaries see {sum(map(bool, searched))} of the {len(searched)}"
+        line += " that weaken privacy"
     return line
 
 
 def _detected(what, findings):
     """Number of faults that declared evidence and replay detect with every seed."""
-    declared = [all(one.caught for one in of_seeds) for of_seeds in findings]
-    replayed = [
-        all(one.replayed == "failed" for one in of_seeds) for of_seeds in findings
-    ]
-    line = f"{sum(declared)} of {len(findings)} {what} detected from declared evidence"
-    if any(one.replayed for of_seeds in findings for one in of_seeds):
-        either = sum(
-            one or other for one, other in zip(declared, replayed, strict=True)
-        )
-        line += f", {either} with replay"
+    num_declared = 0
+    num_either = 0
+    is_replayed = False
+    for of_seeds in findings:
+        declared = all(finding.caught for finding in of_seeds)
+        replayed = all(finding.replayed == "failed" for finding in of_seeds)
+        num_declared += declared
+        num_either += declared or replayed
+        is_replayed = is_replayed or any(finding.replayed for finding in of_seeds)
+
+    line = f"{num_declared} of {len(findings)} {what} detected from declared evidence"
+    if is_replayed:
+        line += f", {num_either} with replay"
     return line
 
 

@@ -1,4 +1,4 @@
-"""Every planted fault is caught by the right check for the right reason; honest runs pass."""
+"""Each planted fault is caught by the right check and reason; honest runs pass."""
 
 import csv
 from pathlib import Path
@@ -23,8 +23,11 @@ QUICK = (
 """One fault per family of checks, for the quick tests."""
 
 
-LONG = ("records not clipped", "records' noise drawn and not added",
-        "steps divided by the client's own records")  # fmt: skip
+LONG = (
+    "records not clipped",
+    "records' noise drawn and not added",
+    "steps divided by the client's own records",
+)
 """Faults of record-level runs that take more than ten seconds each."""
 
 
@@ -53,7 +56,7 @@ REFUSED = ("releases: must be", "must be the spec's")
 
 
 def require_caught(fault):
-    """Fail unless the verdict catches the fault, or the run is refused in so many words."""
+    """Fail unless the verdict catches the fault, or the run is refused for it."""
     refusal = ""
     verdict = None
     try:
@@ -70,13 +73,8 @@ def require_caught(fault):
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("fault", COLLECTED, ids=lambda fault: fault.name)
 def test_a_collected_fault_needs_the_documented_evidence(fault, seed):
-    found = tried(fault, seed, replay=True)
-    assert found.as_documented, (
-        fault.level,
-        fault.check,
-        found.reason,
-        found.difference,
-    )
+    finding = tried(fault, seed, replay=True)
+    assert finding.as_documented, (fault.level, fault.check, finding)
 
 
 def test_the_collection_is_large_and_explains_what_is_not_detected():
@@ -116,14 +114,11 @@ def test_further_honest_runs_pass(algorithm, sampling, seed):
 @pytest.mark.slow
 def test_canaries_alone_see_two_in_five_faults_that_weaken_privacy():
     first = [fault for fault in FAULTS if fault not in COLLECTED]
-    asked = [
-        found
-        for fault in first
-        if (found := tried(fault, canaries=800)).seen is not None
-    ]
-    seen = [found.fault.name for found in asked if found.seen]
-    assert len(asked) >= 30
-    assert 5 * len(seen) >= 2 * len(asked), seen
+    findings = [tried(fault, canaries=800) for fault in first]
+    audited = [finding for finding in findings if finding.seen is not None]
+    seen = [finding.fault.name for finding in audited if finding.seen]
+    assert len(audited) >= 30
+    assert 5 * len(seen) >= 2 * len(audited), seen
 
 
 def test_canaries_alone_see_halved_noise_and_nothing_in_the_books():

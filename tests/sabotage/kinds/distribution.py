@@ -1,4 +1,4 @@
-"""Faults of the noise's distribution: other laws of equal variance, grids, truncation."""
+"""Faults of the noise's law: other laws of equal variance, grids, truncation."""
 
 import numpy as np
 import torch
@@ -7,48 +7,51 @@ from tests.sabotage.fault import EXTERNAL, Fault
 from tests.sabotage.noise import evidence_of_drawn, hidden, noised
 
 
-def fresh(one, part):
+def fresh(released, part):
     """A generator that is neither the run's nor the same for two releases."""
     words = [ord(letter) for letter in part.group.name]
-    return np.random.default_rng([one.record.round, *words])
+    return np.random.default_rng([released.record.round, *words])
 
 
 def standard(change, book=evidence_of_drawn):
     """Change the noise in units of its recorded standard deviation."""
 
-    def scaled(noise, one, part):
-        std = one.record.noise_std
-        return change(noise / std, one, part) * std
+    def scaled(noise, released, part):
+        std = released.record.noise_std
+        return change(noise / std, released, part) * std
 
     return noised(scaled, book)
 
 
-def _laplace(z, one, part):
-    return torch.from_numpy(fresh(one, part).laplace(0, 0.5**0.5, len(z)))
+def _laplace(z, released, part):
+    return torch.from_numpy(fresh(released, part).laplace(0, 0.5**0.5, len(z)))
 
 
-def _uniform(z, one, part):
-    return torch.from_numpy(fresh(one, part).uniform(-(3**0.5), 3**0.5, len(z)))
+def _uniform(z, released, part):
+    return torch.from_numpy(fresh(released, part).uniform(-(3**0.5), 3**0.5, len(z)))
 
 
-def _student(z, one, part):
-    return torch.from_numpy(fresh(one, part).standard_t(5, len(z)) * (3 / 5) ** 0.5)
+def _student(z, released, part):
+    return torch.from_numpy(
+        fresh(released, part).standard_t(5, len(z)) * (3 / 5) ** 0.5
+    )
 
 
-def _smaller(z, one, part):
-    other = torch.from_numpy(fresh(one, part).standard_normal(len(z)))
-    return z if z.norm() < other.norm() else other
+def _smaller(z, released, part):
+    second = torch.from_numpy(fresh(released, part).standard_normal(len(z)))
+    return z if z.norm() < second.norm() else second
 
 
 def _truncated(limit):
-    def change(z, one, part):
-        other = torch.from_numpy(fresh(one, part).uniform(-limit, limit, len(z)))
-        return torch.where(z.abs() > limit, other, z)
+    def change(z, released, part):
+        inside = torch.from_numpy(fresh(released, part).uniform(-limit, limit, len(z)))
+        return torch.where(z.abs() > limit, inside, z)
 
     return change
 
 
-LAW, GRID = "from the normal law", "pairs of equal noise"
+LAW = "from the normal law"
+GRID = "pairs of equal noise"
 
 FAULTS = (
     Fault("Laplace noise of equal variance",
@@ -61,14 +64,15 @@ FAULTS = (
           "noise distribution", LAW, breaks=standard(_student)),
     Fault("noise rounded to a coarse grid",
           "The noise is rounded to multiples of a twentieth of its deviation.",
-          "noise distribution", GRID, breaks=standard(lambda z, one, part: (z * 20).round() / 20),
-          author=EXTERNAL),
+          "noise distribution", GRID,
+          breaks=standard(lambda z, released, part: (z * 20).round() / 20), author=EXTERNAL),
     Fault("noise rounded to a fine grid",
           "The noise is rounded to multiples of a thousandth of its deviation.",
           "noise distribution", GRID,
-          breaks=standard(lambda z, one, part: (z * 1000).round() / 1000)),
+          breaks=standard(lambda z, released, part: (z * 1000).round() / 1000)),
     Fault("noise in half precision", "The noise is drawn as 16-bit floating-point numbers.",
-          "noise distribution", GRID, breaks=standard(lambda z, one, part: z.half().double())),
+          "noise distribution", GRID,
+          breaks=standard(lambda z, released, part: z.half().double())),
     Fault("noise truncated at 3 deviations",
           "Coordinates of the noise beyond 3 deviations are drawn again, inside.",
           "noise distribution", "beyond 3 deviations", breaks=standard(_truncated(3))),
@@ -78,7 +82,7 @@ FAULTS = (
     Fault("noise 0.7% too small",
           "The noise has 0.993 of the recorded deviation, under the evidence of the full one.",
           "noise regenerated", "0.993",
-          breaks=noised(lambda noise, one, part: 0.993 * noise, hidden), author=EXTERNAL),
+          breaks=noised(lambda noise, released, part: 0.993 * noise, hidden), author=EXTERNAL),
     Fault("the smaller of two draws", "Two noise vectors are drawn, and the shorter one is added.",
           "noise regenerated", "the seed's", breaks=standard(_smaller), author=EXTERNAL),
 )  # fmt: skip

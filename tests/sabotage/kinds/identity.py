@@ -20,19 +20,19 @@ def members(change):
     return breaks
 
 
-def _one_person(found):
-    found[2][:60] = found[2][0]
-    return found
+def _one_person(clients):
+    clients[2][:60] = clients[2][0]
+    return clients
 
 
-def _in_two_groups(found):
-    found[1][:10] = found[0][:10]
-    return found
+def _in_two_groups(clients):
+    clients[1][:10] = clients[0][:10]
+    return clients
 
 
-def _moved(found):
-    found[0][:20], found[2][:20] = found[2][:20].copy(), found[0][:20].copy()
-    return found
+def _moved(clients):
+    clients[0][:20], clients[2][:20] = clients[2][:20].copy(), clients[0][:20].copy()
+    return clients
 
 
 FAULTS = (
@@ -44,7 +44,7 @@ FAULTS = (
           author=EXTERNAL),
     Fault("groups exchanged",
           "The strict group's clients are treated as the loose group's, and the reverse.",
-          breaks=members(lambda found: [found[2], found[1], found[0]]), author=EXTERNAL,
+          breaks=members(lambda clients: [clients[2], clients[1], clients[0]]), author=EXTERNAL,
           level="replayed", why=WHY),
     Fault("strict clients moved to the loose group",
           "Twenty clients of the strict group change places with clients of the loose group.",

@@ -1,4 +1,4 @@
-"""Faults of independence: within a release, across groups, across rounds, of the sum and runs."""
+"""Faults of independence: within a release, across groups and rounds, of the sum."""
 
 import math
 
@@ -12,14 +12,14 @@ from tests.sabotage.noise import Change
 
 
 def remembering(change):
-    """Change the noise (in deviations), given the round and the noise of the group's rounds."""
+    """Change the noise (in deviations), by the round and the group's earlier noise."""
 
     def breaks(experiment):
         before: dict[str, list[Tensor]] = {}
 
-        def changed(z, one, part):
+        def changed(z, released_sum, part):
             past = before.setdefault(part.group.name, [])
-            past.append(change(z, one.record.round, past))
+            past.append(change(z, released_sum.record.round, past))
             return past[-1]
 
         return standard(changed)(experiment)
@@ -29,17 +29,17 @@ def remembering(change):
 
 def _across_groups(experiment):
     shared: dict[int, Tensor] = {}
-    return standard(lambda z, one, part: shared.setdefault(one.record.round, z))(
-        experiment
-    )
+    return standard(
+        lambda z, released_sum, part: shared.setdefault(released_sum.record.round, z)
+    )(experiment)
 
 
-def _tiled(z, one, part):
+def _tiled(z, released_sum, part):
     half = len(z) // 2
     return torch.cat([z[:half], z[:half], z[2 * half :]])
 
 
-def _along_the_sum(z, one, part):
+def _along_the_sum(z, released_sum, part):
     direction = part.total / part.total.norm()
     along = z @ direction
     return z + (along.abs() - along) * direction
@@ -53,7 +53,7 @@ def _mostly_first(z, round_, past):
     return z if not past else math.sqrt(0.19) * z + 0.9 * past[0]
 
 
-def _fixed_part(z, one, part):
+def _fixed_part(z, released_sum, part):
     fixed = np.random.default_rng(len(z)).standard_normal(len(z))
     return math.sqrt(0.75) * z + 0.5 * torch.from_numpy(fixed)
 
@@ -82,20 +82,21 @@ def _seeded_by(words):
     """Generators of the noise that do not depend on the run's seed."""
 
     def release(honest, round_, sums, weights, noise):
-        def own(index):
+        def generator_of(index):
             return np.random.Generator(np.random.Philox(words(round_, index)))
 
-        return honest.release(round_, sums, weights, own)
+        return honest.release(round_, sums, weights, generator_of)
 
     return released(release)
 
 
-def _other(z, one, part):
-    return torch.from_numpy(fresh(one, part).standard_normal(len(z)))
+def _from_another_generator(z, released_sum, part):
+    return torch.from_numpy(fresh(released_sum, part).standard_normal(len(z)))
 
 
-OTHER: Change = _other
-CHECK, SEED = "noise independence", "the seed's"
+FROM_ELSEWHERE: Change = _from_another_generator
+CHECK = "noise independence"
+SEED = "the seed's"
 
 FAULTS = (
     Fault("noise repeated within a release",
@@ -133,5 +134,5 @@ FAULTS = (
           breaks=_seeded_by(lambda round_, index: [round_, index]), author=EXTERNAL),
     Fault("noise from another generator",
           "The booked state is the seed's, and the noise is from a generator with a fixed seed.",
-          "noise regenerated", SEED, breaks=standard(OTHER)),
+          "noise regenerated", SEED, breaks=standard(FROM_ELSEWHERE)),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Faults that carry what clients hold or send around the noisy sums, or into their noise."""
+"""Faults that carry what clients hold or send around noisy sums, or into noise."""
 
 import importlib
 from dataclasses import replace
@@ -21,15 +21,16 @@ POISSON = ENGINE.poisson_schedule
 
 
 def trained(before, after=lambda result: result):
-    """Change what clients train on, given the mean updates of earlier rounds, or what they keep."""
+    """Change what clients train on, by earlier mean updates, or what they keep."""
 
     def breaks(experiment):
-        local, seen = experiment.algorithm.local, {}
+        local = experiment.algorithm.local
+        seen = {}
 
         def train(batch):
-            found = after(local.train(replace(batch, **before(batch, seen))))
-            seen[batch.round] = found.updates.mean(0)
-            return found
+            result = after(local.train(replace(batch, **before(batch, seen))))
+            seen[batch.round] = result.updates.mean(0)
+            return result
 
         return with_components(experiment, local=replace(local, train=train))
 
@@ -41,8 +42,10 @@ def _warm(batch, seen):
 
 
 def _neighbours(batch, seen):
-    x, y = batch.x.clone(), batch.y.clone()
-    x[:, ::2], y[:, ::2] = batch.x.roll(1, 0)[:, ::2], batch.y.roll(1, 0)[:, ::2]
+    x = batch.x.clone()
+    y = batch.y.clone()
+    x[:, ::2] = batch.x.roll(1, 0)[:, ::2]
+    y[:, ::2] = batch.y.roll(1, 0)[:, ::2]
     return {"x": x, "y": y}
 
 
@@ -53,29 +56,32 @@ def _one_head(result):
 
 
 def _started(experiment):
-    other, pixels = replace(experiment), experiment.data.train_x.flatten().float()
+    pixels = experiment.data.train_x.flatten().float()
     start = experiment.start.clone()
-    vars(other)["start"] = start.add_(
-        pixels[: len(start)], alpha=0.01 / float(pixels.max())
-    )
-    return other
+    start.add_(pixels[: len(start)], alpha=0.01 / float(pixels.max()))
+    changed = replace(experiment)
+    vars(changed)["start"] = start
+    return changed
+
+
+def _accuracy(model, theta, data):
+    """Accuracy on the records of the clients."""
+    predicted = model.logits(theta, data.inputs(data.train_x)).argmax(1)
+    return float((predicted == data.train_y).float().mean())
 
 
 def _weighed(experiment):
-    server, data, turn = experiment.algorithm.server, experiment.data, count(1)
+    server = experiment.algorithm.server
+    data = experiment.data
+    turn = count(1)
 
     def move(theta, step, state):
         after, state = server.step(theta, step, state)
         if next(turn) < ROUNDS:
             return after, state
-        logits = (
-            experiment.model.logits(m, data.inputs(data.train_x))
-            for m in (after, theta)
-        )
-        right = [
-            float((one.argmax(1) == data.train_y).float().mean()) for one in logits
-        ]
-        return theta + (after - theta) * right[0] / sum(right), state
+        last = _accuracy(experiment.model, after, data)
+        share = last / (last + _accuracy(experiment.model, theta, data))
+        return theta + (after - theta) * share, state
 
     return with_components(experiment, server=replace(server, step=move))
 
@@ -89,19 +95,21 @@ def _everybody(experiment):
     )
 
 
-def _more(sums, mixed, round_):
+def _sum_again(sums, mixed, round_):
     pairs = zip(mixed, sums, strict=True)
-    return [replace(one, total=one.total + now.total / 3) for one, now in pairs]
+    return [
+        replace(mixture, total=mixture.total + now.total / 3) for mixture, now in pairs
+    ]
 
 
 class _InTwoGroups:
-    other = None
+    last_total = None
 
     def __call__(self, total, updates):
         add_sum(total, updates)
-        if self.other is not None and self.other is not total:
-            add_sum(self.other, updates[:1])
-        self.other = total
+        if self.last_total is not None and self.last_total is not total:
+            add_sum(self.last_total, updates[:1])
+        self.last_total = total
 
 
 class _Undone(RecordNoise):
@@ -109,19 +117,24 @@ class _Undone(RecordNoise):
 
     def like(self, sums):
         drawn = super().like(sums)
-        found, self.last = (drawn, drawn) if self.last is None else (-self.last, None)
-        return found
+        if self.last is None:
+            self.last = drawn
+            return drawn
+        noise = -self.last
+        self.last = None
+        return noise
 
 
-def _doubled(*given):
-    return [np.repeat(one, 2) for one in POISSON(*given)]
+def _doubled(*schedule):
+    return [np.repeat(batch, 2) for batch in POISSON(*schedule)]
 
 
 REPLAYED = (
     ("model pre-trained on private records", "The first model is moved by images.", _started, {}),
     ("last model weighed by private records", "The mean of two by private accuracy.", _weighed, {}),
     ("last step by clear sums", "The last step takes the sums without their noise.", stepping(
-        lambda released, clear, at: CLEAR(released, clear, at) if at == ROUNDS else released), {}),
+        lambda released, clear, round_: (
+        CLEAR(released, clear, round_) if round_ == ROUNDS else released)), {}),
     ("clients start from clear sums", "Clients start half a clear mean update further.",
      trained(_warm), {}),
     ("inputs centred by the cohort", "The mean image of the cohort is subtracted.",
@@ -140,21 +153,22 @@ REPLAYED = (
 )  # fmt: skip
 FAULTS = (
     *(
-        Fault(name, what, breaks=breaks, level="replayed", why=WHY, **given)
-        for name, what, breaks, given in REPLAYED
+        Fault(name, what, breaks=breaks, level="replayed", why=WHY, **settings)
+        for name, what, breaks, settings in REPLAYED
     ),
     Fault(
         "no noise where the sum is largest", "One coordinate of each release has no noise.",
         "noise regenerated", "the seed's", breaks=standard(
-            lambda z, one, part: z.index_fill(0, part.total.abs().argmax()[None], 0.0)),
+            lambda z, released, part: z.index_fill(0, part.total.abs().argmax()[None], 0.0)),
     ),
     Fault(
         "noise sorted against the sum", "The largest draw is on the smallest coordinate.",
         "noise coverage", "recorded deviation", breaks=standard(
-            lambda z, one, part: z.sort(descending=True).values[part.total.argsort().argsort()]),
+            lambda z, released, part: (
+                z.sort(descending=True).values[part.total.argsort().argsort()])),
     ),
     Fault("correlated noise, the sum once more", "A third of the sum joins the mixture.",
-          "noise independence", "correlated with the clean", breaks=mixed_by(_more),
+          "noise independence", "correlated with the clean", breaks=mixed_by(_sum_again),
           sampling=TURNS),
     Fault("correlated noise, everybody in each round", "Blocks of clients take no turns.",
           "sampling law", "participations where about", breaks=_everybody, sampling=TURNS),

@@ -1,4 +1,4 @@
-"""Faults of other outputs: what reaches the model, or a reader, beside the booked releases."""
+"""Faults of other outputs: what reaches model or reader beside booked releases."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,11 +13,12 @@ WHY = "the releases are honest; that the model uses something else shows in the 
 HEAD = slice(2080, 2410)
 
 
-def beside(change):
+def aggregated(change):
     """Change what the aggregator receives, not what the ledger books."""
 
     def breaks(experiment):
-        aggregator, last = experiment.algorithm.aggregator, list[Sequence[GroupSum]]()
+        aggregator = experiment.algorithm.aggregator
+        last = list[Sequence[GroupSum]]()
 
         def release(honest, round_, sums, weights, noise):
             last[:] = [sums]
@@ -25,7 +26,9 @@ def beside(change):
 
         def combine(releases, theta, state):
             pairs = zip(releases, last[0], strict=True)
-            changed = [replace(one, vector=change(one, part)) for one, part in pairs]
+            changed = [
+                replace(noisy, vector=change(noisy, part)) for noisy, part in pairs
+            ]
             return aggregator.combine(changed, theta, state)
 
         noted = released(release)(experiment)
@@ -38,7 +41,8 @@ def stepped(change):
     """Change the global vector after a step: (experiment, before, after, round)."""
 
     def breaks(experiment):
-        server, rounds = experiment.algorithm.server, iter(range(1, 10_000))
+        server = experiment.algorithm.server
+        rounds = iter(range(1, 10_000))
 
         def step(theta, move, state):
             after, state = server.step(theta, move, state)
@@ -50,22 +54,19 @@ def stepped(change):
 
 
 def _losses(experiment, theta):
-    """Losses of the first twenty clients of the strict group on their own records [20]."""
+    """Losses of the strict group's first twenty clients on their own records [20]."""
     losses = []
     for client in experiment.partition.members[0][:20]:
         rows = experiment.partition.records(int(client))
-        x, y = (
-            experiment.data.inputs(experiment.data.train_x[rows]),
-            experiment.data.train_y[rows],
-        )
-        losses.append(
-            torch.nn.functional.cross_entropy(experiment.model.logits(theta, x), y)
-        )
+        x = experiment.data.inputs(experiment.data.train_x[rows])
+        logits = experiment.model.logits(theta, x)
+        labels = experiment.data.train_y[rows]
+        losses.append(torch.nn.functional.cross_entropy(logits, labels))
     return torch.stack(losses)
 
 
-def _head_in_clear(one, part):
-    vector = one.vector.clone()
+def _head_in_clear(released_sum, part):
+    vector = released_sum.vector.clone()
     vector[HEAD] = part.total[HEAD].float()
     return vector
 
@@ -105,11 +106,11 @@ def _better_figures(folder):
 FAULTS = (
     Fault(
         "model steps by unnoised sums", "Noisy sums are booked, and the model steps by the sums.",
-        breaks=beside(lambda one, part: part.total.float()), author=EXTERNAL, level="replayed",
-        why=WHY,
+        breaks=aggregated(lambda noisy, part: part.total.float()), author=EXTERNAL,
+        level="replayed", why=WHY,
     ),
     Fault("head sent in clear", "The head of the model steps by its sum without noise.",
-          breaks=beside(_head_in_clear), author=EXTERNAL, level="replayed", why=WHY),
+          breaks=aggregated(_head_in_clear), author=EXTERNAL, level="replayed", why=WHY),
     Fault("statistics sent in clear",
           "The mean of the private images is written into a bias of the model.",
           breaks=stepped(_statistics), author=EXTERNAL, level="replayed", why=WHY),

@@ -31,18 +31,16 @@ def stepping(change: Step) -> Break:
 
     def breaks(experiment: Experiment) -> Experiment:
         clear: Clear = {}
-        mechanism, aggregator = (
-            experiment.algorithm.mechanism,
-            experiment.algorithm.aggregator,
-        )
+        mechanism = experiment.algorithm.mechanism
+        aggregator = experiment.algorithm.aggregator
 
         def release(round_, sums, weights, noise):
             releases = mechanism.release(round_, sums, weights, noise)
             totals = {part.group.name: part.total for part in sums}
-            clear[round_] = [
-                torch.stack([totals[share.group] for share in one.record.shares]).sum(0)
-                for one in releases
-            ]
+            clear[round_] = []
+            for noisy in releases:
+                shares = [totals[share.group] for share in noisy.record.shares]
+                clear[round_].append(torch.stack(shares).sum(0))
             return releases
 
         def combine(releases, theta, state):
@@ -58,21 +56,23 @@ def stepping(change: Step) -> Break:
     return breaks
 
 
-def _moved(by: Callable[[Tensor, Tensor], Tensor]) -> Step:
+def _moved(change: Callable[[Tensor, Tensor], Tensor]) -> Step:
     """Replace each release by a function of it and of its clear sum."""
     return lambda releases, clear, round_: [
-        replace(one, vector=by(one.vector, total.float()))
-        for one, total in zip(releases, clear[round_], strict=True)
+        replace(noisy, vector=change(noisy.vector, total.float()))
+        for noisy, total in zip(releases, clear[round_], strict=True)
     ]
 
 
 def _late(
     releases: Sequence[Received], clear: Clear, round_: int
 ) -> Sequence[Received]:
-    before = clear.get(round_ - 1, [torch.zeros_like(one.vector) for one in releases])
+    before = clear.get(
+        round_ - 1, [torch.zeros_like(noisy.vector) for noisy in releases]
+    )
     return [
-        replace(one, vector=one.vector + 0.5 * total.float())
-        for one, total in zip(releases, before, strict=True)
+        replace(noisy, vector=noisy.vector + 0.5 * total.float())
+        for noisy, total in zip(releases, before, strict=True)
     ]
 
 
@@ -80,7 +80,7 @@ def _swapped(
     releases: Sequence[Received], clear: Clear, round_: int
 ) -> Sequence[Received]:
     pairs = zip(releases, reversed(releases), strict=True)
-    return [replace(one, vector=other.vector) for one, other in pairs]
+    return [replace(noisy, vector=exchanged.vector) for noisy, exchanged in pairs]
 
 
 def _where_large(released: Tensor, clear: Tensor) -> Tensor:
@@ -90,10 +90,11 @@ def _where_large(released: Tensor, clear: Tensor) -> Tensor:
 def mixed_by(
     change: Callable[[Sequence[GroupSum], Sequence[GroupSum], int], Any],
 ) -> Break:
-    """Change the mixture, given the sums of the round, what is released of them, and the round."""
+    """Change the mixture, by the round's sums, what is released of them, the round."""
 
     def breaks(experiment: Experiment) -> Experiment:
-        mechanism, turn = experiment.algorithm.mechanism, iter(range(1, 10**6))
+        mechanism = experiment.algorithm.mechanism
+        turn = iter(range(1, 10**6))
 
         def mix(
             round_: int, sums: Sequence[GroupSum], past: Tensor
@@ -107,8 +108,10 @@ def mixed_by(
 
 def _scaled(factor: float, only: int = 0) -> Any:
     return lambda sums, mixed, round_: [
-        replace(one, total=factor * one.total) if only in (0, round_) else one
-        for one in mixed
+        replace(mixture, total=factor * mixture.total)
+        if only in (0, round_)
+        else mixture
+        for mixture in mixed
     ]
 
 
@@ -129,7 +132,8 @@ def _of_the_round(honest: Apply, updates: Tensor, context: TransformContext) -> 
 
 def _one_draw(experiment: Experiment) -> Experiment:
     """The cohorts of all groups of a round are of one generator."""
-    sampler, first = experiment.algorithm.sampler, dict[int, int]()
+    sampler = experiment.algorithm.sampler
+    first = dict[int, int]()
 
     def draw(
         source: np.random.Generator, clients: int, ratio: float, round_: int
@@ -145,10 +149,11 @@ def _of_another(
 ) -> tuple[tuple[Any, str, Any], ...]:
     """Clients train on the records of others."""
     honest = ROUND.batches
-    return ((
-        ROUND, "batches",
-        lambda data, partition, clients, **given: honest(data, partition, change(clients), **given),
-    ),)  # fmt: skip
+
+    def batches(data, partition, clients, **settings):
+        return honest(data, partition, change(clients), **settings)
+
+    return ((ROUND, "batches", batches),)
 
 
 def _removed(clients: np.ndarray) -> np.ndarray:
@@ -159,12 +164,14 @@ class _Late:
     """The first update of a chunk is also in the next sum."""
 
     def __init__(self) -> None:
-        self.kept: Tensor | None = None
+        self.last_update: Tensor | None = None
 
     def __call__(self, total: Tensor, updates: Tensor) -> None:
-        late = [] if self.kept is None else [self.kept]
-        add_sum(total, torch.cat([updates, *late]))
-        self.kept = updates[:1].clone()
+        if self.last_update is None:
+            add_sum(total, updates)
+        else:
+            add_sum(total, torch.cat([updates, self.last_update]))
+        self.last_update = updates[:1].clone()
 
 
 def _without_largest(total: Tensor, updates: Tensor) -> None:
@@ -185,7 +192,7 @@ FAULTS = (
     Fault(
         "noise halved for one group", "The strict group's noise has half of its deviation.", SEED,
         "the seed's",
-        breaks=standard(lambda z, one, part: z / 2 if part.group.name == "strict" else z),
+        breaks=standard(lambda z, noisy, part: z / 2 if part.group.name == "strict" else z),
     ),
     Fault("one draw for the cohorts of all groups", "A generator draws the cohorts of all groups.",
           "cohorts regenerated", "the seed draws", breaks=_one_draw),

@@ -1,23 +1,23 @@
-"""Faults of sampling: cohorts that depend on each other, on positions, or on a wrong ratio."""
+"""Faults of sampling: cohorts that depend on each other or on positions; ratios."""
 
 from dataclasses import replace
 
 import numpy as np
 
 from privplan.streams import Purpose
-from tests.sabotage.cohorts import drawn, more
+from tests.sabotage.cohorts import drawn, more_often
 from tests.sabotage.fault import EXTERNAL, Fault, released
 
 
 def by_round(change):
-    """Draw by a function of generator, clients, ratio, round and the cohort of the round before.
+    """Draw by a function of generator, clients, ratio, round and the last cohort.
 
-    The groups have equal sizes, so that the order of the calls within a round names the group; a
-    round that is drawn again gives the same cohort.
+    The groups have equal sizes, so that the order of the calls within a round names the
+    group; a round that is drawn again gives the same cohort.
     """
 
     def broken(honest):
-        known: dict[tuple[int, str], np.ndarray] = {}
+        cohorts: dict[tuple[int, str], np.ndarray] = {}
         calls: dict[int, dict[str, int]] = {}
 
         def draw(source, clients, ratio, round_):
@@ -25,14 +25,12 @@ def by_round(change):
             places = calls.setdefault(round_, {})
             place = places.setdefault(stream, len(places))
             key = (round_, str(place))
-            if key not in known:
-                before = known.get(
-                    (round_ - 1, str(place)), np.empty(0, np.int64)
-                ).tolist()
-                known[key] = np.sort(
-                    np.asarray(change(source, clients, ratio, round_, before))
-                )
-            return known[key]
+            if key not in cohorts:
+                nobody = np.empty(0, np.int64)
+                before = cohorts.get((round_ - 1, str(place)), nobody).tolist()
+                cohort = change(source, clients, ratio, round_, before)
+                cohorts[key] = np.sort(np.asarray(cohort))
+            return cohorts[key]
 
         return draw
 
@@ -48,10 +46,9 @@ def _two_rounds(source, clients, ratio, round_, before):
 
 
 def _never_in_a_row(source, clients, ratio, round_, before):
-    rest = np.setdiff1d(np.arange(clients), before)
-    return source.choice(
-        rest, min(len(rest), int(source.binomial(clients, ratio))), replace=False
-    )
+    rested = np.setdiff1d(np.arange(clients), before)
+    size = min(len(rested), int(source.binomial(clients, ratio)))
+    return source.choice(rested, size, replace=False)
 
 
 def _in_pairs(source, clients, ratio, round_, before):
@@ -81,29 +78,31 @@ def _another_seed(honest):
 
 
 def _preferred(honest):
-    """One chosen client comes whenever a coin says so, instead of the first who was drawn."""
+    """In every third round the last client comes instead of the first who was drawn."""
 
     def draw(source, clients, ratio, round_):
-        found = honest(source, clients, ratio, round_)
-        return np.union1d(found[1:], [clients - 1]) if round_ % 3 == 0 else found
+        cohort = honest(source, clients, ratio, round_)
+        return np.union1d(cohort[1:], [clients - 1]) if round_ % 3 == 0 else cohort
 
     return draw
 
 
 def rebooked(change):
-    """Change the participants that the ledger names: (experiment, round, group, sum)."""
+    """Change the ledger's participants: (experiment, round, group's index, sum)."""
 
     def breaks(experiment):
         def release(honest, round_, sums, weights, noise):
-            found = []
-            for index, one in enumerate(honest.release(round_, sums, weights, noise)):
+            changed = []
+            for index, honest_release in enumerate(
+                honest.release(round_, sums, weights, noise)
+            ):
                 who = change(experiment, round_, index, sums[index])
-                [share] = one.record.shares
+                [share] = honest_release.record.shares
                 size = len(sums[index].participants) if who is None else len(who)
                 share = share.model_copy(update={"participants": who, "cohort": size})
-                record = one.record.model_copy(update={"shares": (share,)})
-                found.append(replace(one, record=record))
-            return tuple(found)
+                record = honest_release.record.model_copy(update={"shares": (share,)})
+                changed.append(replace(honest_release, record=record))
+            return tuple(changed)
 
         return released(release)(experiment)
 
@@ -111,7 +110,8 @@ def rebooked(change):
 
 
 def _honest_names(experiment, round_, index, part):
-    law, group = experiment.algorithm.plan.spec.sampling.law, part.group
+    law = experiment.algorithm.plan.spec.sampling.law
+    group = part.group
     source = experiment.private_stream(
         Purpose.SAMPLING, round_, index, group=group.name
     )
@@ -120,11 +120,12 @@ def _honest_names(experiment, round_, index, part):
 
 
 def _more_than_named(experiment):
-    return rebooked(_honest_names)(drawn(more(1.5))(experiment))
+    return rebooked(_honest_names)(drawn(more_often(1.5))(experiment))
 
 
-INDEPENDENCE, SEED = "cohort independence", "cohorts regenerated"
-OTHER = "the seed draws another cohort"
+INDEPENDENCE = "cohort independence"
+SEED = "cohorts regenerated"
+ANOTHER_COHORT = "the seed draws another cohort"
 
 FAULTS = (
     Fault("one cohort for two rounds", "Every second round has the cohort of the round before.",
@@ -140,15 +141,16 @@ FAULTS = (
           "Half of the clients of a round come again in the next one.", INDEPENDENCE, "in common",
           breaks=by_round(_sticky)),
     Fault("a ratio 3% too high", "Each client is drawn with 1.03 times the ratio that is booked.",
-          SEED, OTHER, breaks=drawn(more(1.03)), author=EXTERNAL),
+          SEED, ANOTHER_COHORT, breaks=drawn(more_often(1.03)), author=EXTERNAL),
     Fault("a ratio 10% too high", "Each client is drawn with 1.1 times the ratio that is booked.",
-          SEED, OTHER, breaks=drawn(more(1.1)), author=EXTERNAL),
+          SEED, ANOTHER_COHORT, breaks=drawn(more_often(1.1)), author=EXTERNAL),
     Fault("cohorts of another generator",
-          "Cohorts have the right law, from a generator that is not the seed's.", SEED, OTHER,
+          "Cohorts have the right law, from a generator that is not the seed's.", SEED,
+          ANOTHER_COHORT,
           breaks=drawn(_another_seed)),
     Fault("one client in another's place",
           "In every third round a chosen client comes in the place of one who was drawn.", SEED,
-          OTHER, breaks=drawn(_preferred)),
+          ANOTHER_COHORT, breaks=drawn(_preferred)),
     Fault(
         "participants not recorded", "The ledger does not name the participants.", SEED,
         "missing: participants", weakens=False,

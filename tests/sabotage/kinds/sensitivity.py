@@ -1,4 +1,4 @@
-"""Faults of sensitivity: what a client adds to a sum after, or instead of, its clipping."""
+"""Faults of sensitivity: what a client adds to a sum after or without clipping."""
 
 import torch
 
@@ -13,7 +13,7 @@ WHY = "the loop measures each update before the sum, and not what the sum adds"
 
 
 def summed(change):
-    """Change the updates [K, k] of a chunk on their way into the sum, after all measurements."""
+    """Change a chunk's updates [K, k] between all measurements and the sum."""
 
     def add(total, updates):
         add_sum(total, change(updates))
