@@ -181,7 +181,7 @@ class Named(Guided, tuple[Item, ...]):
         items = handler.generate_schema(tuple[item, ...])  # type: ignore[valid-type]
         return core_schema.no_info_after_validator_function(cls, items)
 
-    @overload  # type: ignore[override]
+    @overload
     def __getitem__(self, key: SupportsIndex | str) -> Item: ...
 
     @overload

@@ -21,7 +21,8 @@ from privplan.plan import GroupPlan, Plan
 from privplan.record import ReleaseRecord
 from simulate.models.network import Model
 from simulate.norms import Measured
-from simulate.own_state import State, isolate
+from simulate.own_state import State as State
+from simulate.own_state import isolate
 
 Step = tuple[Tensor, State]
 """A step or the vector after it, and the state after it."""

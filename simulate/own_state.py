@@ -56,7 +56,8 @@ class OwnRule:
         if not tensors:
             return self.function(*arguments)
         result = self.function(*vectors, tensors)
-        if not isinstance(result, tuple):
+        # What is no state is refused where it is used.
+        if not isinstance(result, tuple) or not isinstance(result[-1], Mapping):
             return result
         vector, after = result
         named = {self.prefix + key: value for key, value in after.items()}

@@ -9,9 +9,9 @@ anything: there is one function, and its result is the model.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -144,13 +144,26 @@ def step(
         coordinates: the released coordinates of the global vector [k]; None for all.
     """
     sent = received(algorithm, releases)
-    move, after = algorithm.aggregator.combine(sent, before.theta, before.server)
+    combined = algorithm.aggregator.combine(sent, before.theta, before.server)
+    move, after = _checked("aggregator", combined)
     # A rule without state may return none; the server's stays.
     server = {**before.server, **after}
     if coordinates is not None:
         move = torch.zeros_like(before.theta).index_copy(0, coordinates, move)
-    theta, server = algorithm.server.step(before.theta, move, server)
-    return ModelState(releases.round, theta, server)
+    moved = algorithm.server.step(before.theta, move, server)
+    theta, after = _checked("server", moved)
+    return ModelState(releases.round, theta, {**server, **after})
+
+
+def _checked(field: str, result: Any) -> tuple[Tensor, State]:
+    """A vector and a state, as a rule of the user's may not return them."""
+    if isinstance(result, tuple) and len(result) == 2:
+        vector, state = result
+        is_state = isinstance(state, Mapping)
+        if is_state and all(isinstance(value, Tensor) for value in state.values()):
+            return vector, state
+    rule = "must return a vector and the state, which has tensors by name"
+    raise InputError.one(f"algorithm.{field}", rule, type(result).__name__)
 
 
 def models_after(

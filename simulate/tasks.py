@@ -166,7 +166,8 @@ def metric_of(task: str, metric: Any) -> Metric:
     if metric is None:
         metric = next(iter(of_task))
     if isinstance(metric, str):
-        metric = metric.replace("_", "-")  # as Python's libraries write names
+        # As Python's libraries write names.
+        metric = metric.lower().replace("_", "-")
         if metric not in of_task:
             names = ", ".join(of_task)
             rule = f"must be one of {names} for {task}, or package.module:name"

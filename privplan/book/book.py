@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, NotRequired, TypedDict, Unpack
 
 from privplan.accounting.release import History, Relation
 from privplan.book import store
@@ -34,7 +34,12 @@ class Counting(TypedDict, total=False):
 
     population: str
     delta: float
-    relation: Relation | str
+
+
+class Spent(Counting, total=False):
+    """The same, and which data sets are neighbours."""
+
+    relation: Relation
 
 
 class Declared(Counting):
@@ -42,6 +47,7 @@ class Declared(Counting):
 
     group: str
     clients: int
+    relation: NotRequired[str]
 
 
 class NextRun(TypedDict, total=False):
@@ -50,7 +56,6 @@ class NextRun(TypedDict, total=False):
     sampling_ratio: float
     rounds: int
     rule: BookRule  # exact only where all runs were fixed before the first result
-    relation: Relation | str
 
 
 class Book(Shown):
@@ -119,7 +124,7 @@ class Book(Shown):
         return store.runs(self._url)
 
     def spent(
-        self, group: str | None = None, **options: Unpack[Counting]
+        self, group: str | None = None, **options: Unpack[Spent]
     ) -> list[Spending]:
         """Realised epsilon of groups over all runs.
 
@@ -143,6 +148,7 @@ class Book(Shown):
         *,
         delta: float | None = None,
         population: str = "",
+        relation: Relation | None = None,
         **next_run: Unpack[NextRun],
     ) -> Remaining:
         """What is left of a budget over all runs, and the least noise of a next run.
@@ -152,13 +158,13 @@ class Book(Shown):
             epsilon: the budget.
             delta: its failure probability; by default that of the runs' plans.
             population: of the group.
+            relation: which data sets are neighbours; that of the runs by default.
             **next_run: its ``sampling_ratio`` and ``rounds``, which are those of the
                 last run when left out; a ``rule``, which is exact only where all runs
-                were fixed before the first result; a ``relation``.
+                were fixed before the first result.
 
         Raises:
             InfeasibleError: when nothing is left.
         """
-        relation = next_run.pop("relation", None)
         account = account_of(self.runs, population, group, relation)
         return remaining(account, epsilon, delta_for(account, delta), **next_run)

@@ -129,7 +129,11 @@ class AlgorithmEntry:
     ) -> Algorithm:
         """The algorithm for the plan that it executes."""
         values = self.complete(hyperparameters or Hyperparameters())
-        built = replace(self.function(plan, values), name=self.name)
+        composed = self.function(plan, values)
+        if not isinstance(composed, Algorithm):
+            rule = f"must return what compose(...) makes ({self.name})"
+            raise InputError.one("algorithm", rule, type(composed).__name__)
+        built = replace(composed, name=self.name)
         return replace(built, server=server_of(plan.spec, built.server, self.name))
 
     @property

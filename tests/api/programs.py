@@ -17,7 +17,7 @@ SIGNATURES = {
     "Book": "address",
     "Book.add": "self, run, population, infinite, judging",
     "Book.spent": "self, group, options",
-    "Book.left": "self, group, epsilon, delta, population, next_run",
+    "Book.left": "self, group, epsilon, delta, population, relation, next_run",
     "Spec.load": "path",
     "Spec.parse": "data, folder",
     "Spec.replace": "self, changes, fields",

@@ -57,7 +57,7 @@ def risk_of_a_group(plan: privplan.Plan) -> float:
 def verdict_of_a_run() -> bool:
     verdict = privplan.verify("run", rounds=0)
     for group in verdict.groups:
-        print(group.name, group.realised_upper)
+        print(group.group, group.realised_upper)
     return verdict.kept
 
 

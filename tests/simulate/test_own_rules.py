@@ -16,6 +16,7 @@ from simulate.algorithm import compose
 from simulate.algorithms.registry import ALGORITHMS, as_given, register, registered_name
 from simulate.components import Aggregator, Server
 from simulate.mechanisms import gaussian_joint
+from simulate.postprocessing import _checked
 from simulate.runs.recipes import recipe_of_own, with_recipes
 from simulate.runs.request import Request
 from simulate.server import SERVER_OPTIMISERS, averaged
@@ -94,6 +95,12 @@ def test_rules_of_the_project_around_an_own_one_pass_its_state_on():
     sparse = top_k(decaying())
     _, after = sparse.combine([], theta, sparse.start(theta))
     assert torch.equal(after["own aggregator: mean"], torch.ones(3))
+
+
+@pytest.mark.parametrize("result", [None, (1, None), (1, {"rounds": 2}), (1, 2, 3)])
+def test_what_is_no_state_is_refused_in_one_line(result):
+    with pytest.raises(InputError, match=r"algorithm\.server: must return a vector"):
+        _checked("server", result)
 
 
 @pytest.fixture(scope="module")

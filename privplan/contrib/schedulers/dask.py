@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Any
+
 from privplan.clusters import Cluster
 from privplan.errors import InputError
 
@@ -18,16 +21,17 @@ def cluster(address: str) -> Cluster:
         InputError: where the library is missing, or no scheduler answers.
     """
     try:
-        from distributed import Client, KilledWorker
-        from distributed.client import FutureCancelledError
+        # Its functions have no types.
+        library: Any = import_module("distributed")
     except ImportError:
         rule = "needs the library distributed: pip install 'privplan[dask]'"
         raise InputError.one("on", rule, f"dask://{address}") from None
     try:
-        client = Client(f"tcp://{address}", timeout=CONNECT_SECONDS)
+        client = library.Client(f"tcp://{address}", timeout=CONNECT_SECONDS)
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         rule = f"must be the address of a Dask scheduler, dask://HOST:PORT ({reason})"
         raise InputError.one("on", rule, f"dask://{address}") from None
+    lost = (library.KilledWorker, library.client.FutureCancelledError)
     executor = client.get_executor(pure=False)
-    return Cluster(executor, (KilledWorker, FutureCancelledError), client.close)
+    return Cluster(executor, lost, client.close)
