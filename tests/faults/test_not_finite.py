@@ -22,7 +22,7 @@ HUGE = 3e38
 
 
 def sending(vector):
-    """A local rule by which the client with pixel 255 sends this, and others three and four."""
+    """A local rule: the client with pixel 255 sends this, others three and four."""
 
     def train(work):
         pixel = work.x.flatten(1)[:, :1].float()
@@ -87,7 +87,8 @@ def test_clipping_keeps_its_bound_at_the_end_of_single_precision(size, norm):
 
 
 def test_clients_who_send_for_themselves_send_zero_and_are_counted():
-    exposed, local = exposed_by_client(), sending((np.nan, 1.0))
+    exposed = exposed_by_client()
+    local = sending((np.nan, 1.0))
     algorithm = replace(build("FedAvg"), mechanism=exposed, local=local)
     world = tiny.setting(algorithm, pixels=(1, 255, 1, 4))
     updates, _ = client_updates(world, context_of(world))

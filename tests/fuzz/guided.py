@@ -1,4 +1,4 @@
-"""Malformed input that the covered code guides: ``python -m tests.fuzz.guided -runs=10000``.
+"""Malformed input guided by coverage: ``python -m tests.fuzz.guided -runs=10000``.
 
 Without atheris it is random, for the seconds of ``-max_total_time``.
 Every input picks one reader by its first byte and is read as hypothesis would.
@@ -26,8 +26,8 @@ with (
 
 SLOW = ("every field", "solving", "command lines")
 READERS = [name for name in PROPERTIES if name not in SLOW]
-MOST_BYTES = 2 * 2**30
-"""Most bytes of the address space, of which libraries take a part before any input is read."""
+MAX_ADDRESS_SPACE = 2 * 2**30
+"""Bytes of the address space; libraries take a part before any input is read."""
 FEEDS = [fed(PROPERTIES[name], 1).hypothesis.fuzz_one_input for name in READERS]
 
 
@@ -42,17 +42,18 @@ if __name__ == "__main__":
     if atheris is not None:
         atheris.Setup(sys.argv, one_input)
         atheris.Fuzz()
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
-    seconds = [
-        float(one.partition("=")[2]) for one in sys.argv if one.startswith("-max_total")
-    ]
-    generator, fed_, end = random.Random(1), 0, time.monotonic() + sum(seconds)
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_ADDRESS_SPACE, MAX_ADDRESS_SPACE))
+    options = [option for option in sys.argv if option.startswith("-max_total")]
+    seconds = [float(option.partition("=")[2]) for option in options]
+    generator = random.Random(1)
+    num_runs = 0
+    end = time.monotonic() + sum(seconds)
     while time.monotonic() < end:
         data = generator.randbytes(generator.randint(1, 2048))
         try:
             one_input(data)
         except BaseException:
-            print(f"{fed_} runs, then {data.hex()}")
+            print(f"{num_runs} runs, then {data.hex()}")
             raise
-        fed_ += 1
-    print(f"Done {fed_} runs")
+        num_runs += 1
+    print(f"Done {num_runs} runs")

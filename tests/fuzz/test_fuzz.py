@@ -14,12 +14,15 @@ ATHERIS = 10_000
 
 
 def fed(entry, count):
-    """A function that feeds a reader with so many malformed inputs, the same in every run."""
+    """A function that feeds a reader with malformed inputs, the same in every run."""
 
     @settings(
-        max_examples=count, derandomize=True, database=None, deadline=None,
+        max_examples=count,
+        derandomize=True,
+        database=None,
+        deadline=None,
         suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
+    )
     @given(entry.inputs)
     def feed(value):
         entry.check(value)
