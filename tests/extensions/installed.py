@@ -1,4 +1,4 @@
-"""Distributions of third parties as pip leaves them, and ``privplan`` in a process beside them."""
+"""Third parties' distributions as pip leaves them, and ``privplan`` beside them."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def install(folder, module, points):
 
 
 @contextmanager
-def beside(installed):
+def process_with(installed):
     """A process that finds the distributions of a folder."""
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{installed}"}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -50,7 +50,7 @@ def run(process, cwd, *arguments, code=0):
     """What a command prints in such a process; its errors if it fails."""
     process.stdin.write(json.dumps([str(cwd), arguments]) + "\n")
     process.stdin.flush()
-    found, said, errors = json.loads(process.stdout.readline())
-    assert found == code, errors
+    exit_code, output, errors = json.loads(process.stdout.readline())
+    assert exit_code == code, errors
     assert "Traceback" not in errors
-    return said if code == 0 else errors
+    return output if code == 0 else errors

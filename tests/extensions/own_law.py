@@ -1,7 +1,8 @@
 """A sampling law of another distribution with a behaviour of its own, in this one file.
 
-``one_of_four``: each client takes part in exactly one of every four rounds. Which one is public and
-drawn anew for each four rounds, so nothing is amplified: four rounds are one Gaussian release.
+``one_of_four``: each client takes part in exactly one of every four rounds. Which one
+is public and drawn anew for each four rounds, so nothing is amplified: four rounds are
+one Gaussian release.
 """
 
 from collections import Counter
@@ -11,7 +12,7 @@ import numpy as np
 from privplan.errors import Fault
 from privplan.laws.law import LAWS, Law
 
-EVERY = 4
+CYCLE_ROUNDS = 4
 
 
 class OneOfFour(Law):
@@ -27,17 +28,21 @@ class OneOfFour(Law):
 
     def excludes(self, spec):
         under = f"under {self.name} sampling"
-        if spec.rounds % EVERY:
-            yield Fault("rounds", f"must be a multiple of {EVERY} {under}", spec.rounds)
+        if spec.rounds % CYCLE_ROUNDS:
+            yield Fault(
+                "rounds", f"must be a multiple of {CYCLE_ROUNDS} {under}", spec.rounds
+            )
         if spec.planning.ratios != "uniform":
             yield Fault(
                 "planning.ratios", f"must be uniform {under}", spec.planning.ratios
             )
         for group in spec.groups:
-            if group.clients % EVERY:
+            if group.clients % CYCLE_ROUNDS:
                 where = f"groups.{group.name}.clients"
                 yield Fault(
-                    where, f"must be a multiple of {EVERY} {under}", group.clients
+                    where,
+                    f"must be a multiple of {CYCLE_ROUNDS} {under}",
+                    group.clients,
                 )
         if spec.cohort != self.drawable(spec.population):
             yield Fault(
@@ -52,23 +57,23 @@ class OneOfFour(Law):
         )
 
     def places(self, round_, clients):
-        block, turn = divmod(round_ - 1, EVERY)
+        block, turn = divmod(round_ - 1, CYCLE_ROUNDS)
         order = np.random.default_rng([block, clients]).permutation(clients)
-        return tuple(sorted(order[turn::EVERY].tolist()))
+        return tuple(sorted(order[turn::CYCLE_ROUNDS].tolist()))
 
     def drawable(self, clients):
-        return clients / EVERY
+        return clients / CYCLE_ROUNDS
 
     def rounds_of_client(self, rounds):
-        return -(-rounds // EVERY)
+        return -(-rounds // CYCLE_ROUNDS)
 
     def rounds_for(self, participations):
-        return participations * EVERY
+        return participations * CYCLE_ROUNDS
 
     def most_of_client(self, rounds):
         blocks: dict[int, int] = {}
         for round_, count in Counter(rounds).items():
-            block = (round_ - 1) // EVERY
+            block = (round_ - 1) // CYCLE_ROUNDS
             blocks[block] = max(count, blocks.get(block, 0))
         return sum(blocks.values())
 
@@ -83,8 +88,8 @@ class OneOfFour(Law):
 
     def cohort_faults(self, counts, clients, ratio, level):
         for count in counts:
-            if count != clients // EVERY:
-                yield f"a cohort of {count} where a quarter is {clients // EVERY}"
+            if count != clients // CYCLE_ROUNDS:
+                yield f"a cohort of {count} where a quarter is {clients // CYCLE_ROUNDS}"
 
     def participations(self, rounds):
         times = self.rounds_of_client(sum(rounds.values()))

@@ -10,7 +10,7 @@ from privplan.accounting.release import History, Release, SamplingLaw
 from privplan.spec.presets import preset
 from privplan.yaml_text import load_yaml
 from tests.extensions import own_law, toy_package
-from tests.extensions.installed import beside, install, run
+from tests.extensions.installed import install, process_with, run
 
 SPEC = """
 name: toy
@@ -44,6 +44,8 @@ MECHANISM = [
     "--sampling-ratio=.02",
 ]
 
+SIMULATE = ("simulate", "plan.json", "--algorithm=planned", "--seed=3", "--device=cpu")
+
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
@@ -55,7 +57,7 @@ def installed(tmp_path_factory):
         Path(own_law.__file__),
         "[privplan.laws]\none_of_four = own_law:OneOfFour\n",
     )
-    with beside(folder) as process:
+    with process_with(folder) as process:
         yield process
 
 
@@ -69,11 +71,12 @@ def test_account_and_calibrate(installed, tmp_path):
         installed, tmp_path, "account", *MECHANISM, "--sampling=coins", *as_json
     )
     poisson = run(installed, tmp_path, "account", *MECHANISM, *as_json)
-    found, expected = epsilons(coins), epsilons(poisson)
-    assert found["pld"] == pytest.approx(expected["pld"], rel=1e-12)
-    assert found["rdp"] == pytest.approx(expected["rdp"], rel=1e-9)
-    assert found["doubled"] == pytest.approx(2 * found["rdp"])
-    assert not {"gdp", "closed_form"} & set(found)
+    by_coins = epsilons(coins)
+    by_poisson = epsilons(poisson)
+    assert by_coins["pld"] == pytest.approx(by_poisson["pld"], rel=1e-12)
+    assert by_coins["rdp"] == pytest.approx(by_poisson["rdp"], rel=1e-9)
+    assert by_coins["doubled"] == pytest.approx(2 * by_coins["rdp"])
+    assert not {"gdp", "closed_form"} & set(by_coins)
     assert "coins" in run(installed, tmp_path, "account", "--help")
     noise = run(
         installed,
@@ -135,14 +138,7 @@ def test_a_server_optimiser_trains_and_is_replayed(installed, tmp_path):
         text + "server: {optimizer: sign, learning_rate: 0.02}\n"
     )
     run(installed, tmp_path, "solve", "spec.yaml", "-o", "plan.json")
-    simulated = (
-        "simulate",
-        "plan.json",
-        "--algorithm=planned",
-        "--seed=3",
-        "--device=cpu",
-    )
-    assert "test accuracy" in run(installed, tmp_path, *simulated, "-o", "run")
+    assert "test accuracy" in run(installed, tmp_path, *SIMULATE, "-o", "run")
     assert (
         json.loads((tmp_path / "run" / "record.json").read_text())["status"]
         == "complete"
@@ -153,43 +149,41 @@ def test_a_server_optimiser_trains_and_is_replayed(installed, tmp_path):
     assert replayed["outcome"] == "passed"
 
 
-OWN = SPEC.replace("SAMPLING", "one_of_four").replace("ACCOUNTANT", "pld")
-OWN = OWN.replace("cohort: 16", "cohort: 10").replace("rounds: 4", "rounds: 8")
+ONE_OF_FOUR = (
+    SPEC.replace("SAMPLING", "one_of_four")
+    .replace("ACCOUNTANT", "pld")
+    .replace("cohort: 16", "cohort: 10")
+    .replace("rounds: 4", "rounds: 8")
+)
 
 
 def test_from_spec_to_book(installed, tmp_path):
-    (tmp_path / "spec.yaml").write_text(OWN)
+    (tmp_path / "spec.yaml").write_text(ONE_OF_FOUR)
     run(installed, tmp_path, "solve", "spec.yaml", "-o", "plan.json")
     plan = json.loads((tmp_path / "plan.json").read_text())
-    for group in plan["groups"]:  # two Gaussian releases to each client
+
+    # Eight rounds are two Gaussian releases to each client.
+    for group in plan["groups"]:
         twice = History.repeated(
             Release(group["noise_multiplier"], 1.0, SamplingLaw.FULL), 2
         )
         spent = accountant("pld").epsilon(twice, group["delta"], "add_remove")
         assert 0.99 * group["epsilon"] < spent.upper <= group["epsilon"]
-    simulated = (
-        "simulate",
-        "plan.json",
-        "--algorithm=planned",
-        "--seed=3",
-        "--device=cpu",
-    )
-    run(installed, tmp_path, *simulated, "-o", "run")
+    run(installed, tmp_path, *SIMULATE, "-o", "run")
     verdict = json.loads(run(installed, tmp_path, "verify", "run", "--format=json"))
     assert verdict["kept"]
-    assert not [one["name"] for one in verdict["checks"] if one["outcome"] == "failed"]
+    for check in verdict["checks"]:
+        assert check["outcome"] != "failed", check["name"]
     for group, planned in zip(verdict["groups"], plan["groups"], strict=True):
-        assert (
-            0.99 * planned["epsilon"]
-            < group["realised_lower"]
-            <= group["realised_upper"]
-        )
-        assert group["realised_upper"] <= planned["epsilon"]
+        budget = planned["epsilon"]
+        lower = group["realised_lower"]
+        assert 0.99 * budget < lower <= group["realised_upper"] <= budget
+
     book = ("--address", "book.sqlite")
     run(installed, tmp_path, "book", "add", "run", *book)
     shown = json.loads(run(installed, tmp_path, "book", "show", *book, "--format=json"))
-    found = {(one["group"], one["releases"], one["kept"]) for one in shown}
-    assert found == {(group["name"], 8, 1) for group in plan["groups"]}
+    booked = {(row["group"], row["releases"], row["kept"]) for row in shown}
+    assert booked == {(group["name"], 8, 1) for group in plan["groups"]}
     left = run(
         installed, tmp_path, "book", "left", "--group=strict", "--epsilon=6", *book
     )
@@ -197,17 +191,24 @@ def test_from_spec_to_book(installed, tmp_path):
 
 
 def test_accounting_counts_the_rounds_of_a_client(installed, tmp_path):
-    given = (
+    release = (
         "--noise-multiplier=3",
         "--delta=1e-5",
         "--sampling-ratio=1",
         "--format=json",
     )
-    own = run(
-        installed, tmp_path, "account", *given, "--rounds=80", "--sampling=one_of_four"
+    of_client = run(
+        installed,
+        tmp_path,
+        "account",
+        *release,
+        "--rounds=80",
+        "--sampling=one_of_four",
     )
-    full = run(installed, tmp_path, "account", *given, "--rounds=20", "--sampling=full")
-    assert epsilons(own)["pld"] == epsilons(full)["pld"]
+    full = run(
+        installed, tmp_path, "account", *release, "--rounds=20", "--sampling=full"
+    )
+    assert epsilons(of_client)["pld"] == epsilons(full)["pld"]
 
 
 @pytest.mark.parametrize(
@@ -226,5 +227,5 @@ def test_accounting_counts_the_rounds_of_a_client(installed, tmp_path):
     ],
 )
 def test_what_it_excludes(old, new, message, installed, tmp_path):
-    (tmp_path / "spec.yaml").write_text(OWN.replace(old, new))
+    (tmp_path / "spec.yaml").write_text(ONE_OF_FOUR.replace(old, new))
     assert message in run(installed, tmp_path, "solve", "spec.yaml", code=2)

@@ -1,4 +1,4 @@
-"""A package of a third party: one component of each of four kinds, named by entry points."""
+"""A third party's package: a component of each of four kinds, for entry points."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class NearPopulation(Noise):
 
 
 def sign(options):
-    """A server that moves each parameter by the learning rate along the sign of its step."""
+    """A server that moves each parameter by the rate along the sign of its step."""
     from simulate.components import Server
 
     rate = options.learning_rate or 0.01
