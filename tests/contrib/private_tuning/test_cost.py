@@ -38,12 +38,11 @@ from tests.verification import honest_run
 )
 def test_budgets_hold_for_the_best_of_all_runs(tuning):
     spec = Spec.parse(DATA)
-    for one, group in zip(
-        costs(spec, parse(PrivateTuning, tuning)), spec.groups, strict=True
-    ):
-        assert one.budget == group.epsilon
-        assert 0.99 * one.budget <= one.best <= one.budget < one.whole
-        assert one.left < one.budget
+    by_group = costs(spec, parse(PrivateTuning, tuning))
+    for cost, group in zip(by_group, spec.groups, strict=True):
+        assert cost.budget == group.epsilon
+        assert 0.99 * cost.budget <= cost.best <= cost.budget < cost.whole
+        assert cost.left < cost.budget
 
 
 @pytest.mark.parametrize(
@@ -79,7 +78,7 @@ def test_the_command_says_what_is_left(tmp_path):
 
 
 def stored(runs):
-    """A plan as 0.2.0 wrote it before, whose guarantee is of the best of that many runs."""
+    """A plan of version 0.2.0, whose guarantee is of the best of that many runs."""
     plan = honest_run.plan()
     data = plan.model_dump(mode="json")
     data["spec"] = {**data["spec"], "tuning": {"runs": runs, "law": "poisson"}}
@@ -102,12 +101,12 @@ def stored(runs):
 def test_a_book_counts_no_choice_between_runs(tmp_path):
     tuned = stored(3)
     honest_run.write_run(tmp_path / "run", the_plan=tuned)
-    said = (
+    reason = (
         r"certificate: cannot go with a book, which counts the releases of single runs"
     )
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=reason):
         booking_of(tmp_path / "run", "staff")
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=reason):
         past_runs([], "staff", tuned, [])
     arguments = ["book", "reserve", str(tmp_path / "run" / "plan.json"), "--run", "one"]
     line = refused(*arguments, "--address", tmp_path / "book.sqlite")
@@ -158,29 +157,30 @@ def test_it_is_dp_accountings_repeat_and_select(mean, shape, q, sigma, rounds):
     event = dp_event.RepeatAndSelectDpEvent(
         dp.SelfComposedDpEvent(run, rounds), mean, shape
     )
-    other = RdpAccountant(WHOLE).compose(event).get_epsilon(1e-5)
+    theirs = RdpAccountant(WHOLE).compose(event).get_epsilon(1e-5)
     history = History.repeated(Release(sigma, q, SamplingLaw.POISSON), rounds)
-    own = selection.epsilon_of_selection(
+    ours = selection.epsilon_of_selection(
         history, 1e-5, Relation.ADD_REMOVE, mean=mean, shape=shape
     )
-    assert own <= other * (1 + 1e-6)  # more orders than theirs
-    assert own == pytest.approx(other, rel=0.02)
+    assert ours <= theirs * (1 + 1e-6)  # more orders than theirs
+    assert ours == pytest.approx(theirs, rel=0.02)
 
 
 def test_geometric_by_hand_for_a_gaussian():
     """Theorem 2 with eta 1: epsilon(l) = l / 2 s^2, gamma = 1 / E[K]."""
-    sigma, mean = 4.0, 10.0
-    found = selection.rdp_of_selection(ORDERS / (2 * sigma**2), mean, 1.0)
+    sigma = 4.0
+    mean = 10.0
+    computed = selection.rdp_of_selection(ORDERS / (2 * sigma**2), mean, 1.0)
     extra = 2 * min(
         (1 - 1 / a) * a / (2 * sigma**2) + math.log(mean) / a for a in ORDERS
     )
     expected = ORDERS / (2 * sigma**2) + extra + math.log(mean) / (ORDERS - 1)
-    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    np.testing.assert_allclose(computed, expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("shape", [0.1, 0.5, 1.0, 3.0])
 @pytest.mark.parametrize("mean", [1.01, 5.0, 1e4])
 def test_gamma_gives_the_mean(shape, mean):
     gamma = selection.negative_binomial_gamma(mean, shape)
-    found = shape * (1 - gamma) / (gamma * (1 - gamma**shape))
-    assert found == pytest.approx(mean, rel=1e-6)
+    mean_of_gamma = shape * (1 - gamma) / (gamma * (1 - gamma**shape))
+    assert mean_of_gamma == pytest.approx(mean, rel=1e-6)

@@ -1,4 +1,4 @@
-"""The public report of a plan and of a run holds every field, and its page the same numbers."""
+"""Public reports of plans and runs have every field; their pages the same numbers."""
 
 import json
 import re
@@ -21,7 +21,8 @@ def plan(tmp_path_factory):
 
 
 def test_a_plan_is_reported_as_not_executed(plan):
-    report, solved = registry_report(plan), Plan.load(plan)
+    report = registry_report(plan)
+    solved = Plan.load(plan)
     assert report["status"] == "plan, not executed"
     assert report["evidence"] is None
     assert report["mechanism"]["law"] == str(solved.spec.sampling)
@@ -35,16 +36,19 @@ def test_a_plan_is_reported_as_not_executed(plan):
 def test_a_run_is_reported_with_its_verdict(plan):
     report = registry_report(plan.parent / "run")
     assert report["status"].startswith("run, verdict ")
-    assert any("seeded" in one for one in report["not_covered"])
+    assert any("seeded" in sentence for sentence in report["not_covered"])
     assert "## Evidence" in page(report)
-    bounds = re.findall(r" ([\d.]+) to ([\d.]+) \|", page(report))  # rounded outwards
-    kinds = ("epsilon_planned", "epsilon_realised")
-    exact = [one[kind] for one in report["guarantee"]["groups"] for kind in kinds]
-    for (low, high), (least, most) in zip(bounds, exact, strict=True):
-        assert float(low) <= least <= most <= float(high) < most + 1e-4
-    missing = [
-        c.name for c in judge(load_run(plan.parent / "run"), 0).checks if c.missing
-    ]
+
+    # The page has the planned and the realised bounds of each group, rounded outwards.
+    shown = re.findall(r" ([\d.]+) to ([\d.]+) \|", page(report))
+    exact = []
+    for row in report["guarantee"]["groups"]:
+        exact += [row["epsilon_planned"], row["epsilon_realised"]]
+    for (low, high), (lower, upper) in zip(shown, exact, strict=True):
+        assert float(low) <= lower <= upper <= float(high) < upper + 1e-4
+
+    verdict = judge(load_run(plan.parent / "run"), 0)
+    missing = [check.name for check in verdict.checks if check.missing]
     assert {"replay", "audit"} <= set(missing)
     assert report["evidence"]["not_shown"] == missing
     assert f"- not shown: {', '.join(missing)}" in page(report)
@@ -54,8 +58,12 @@ def test_a_run_is_reported_with_its_verdict(plan):
 def test_the_command_writes_each_format(plan, tmp_path, form):
     output = tmp_path / "public"
     answer("report", plan, "--format", form, "-o", output)
-    report, text = registry_report(plan), output.read_text()
+    report = registry_report(plan)
+    text = output.read_text()
     assert {"guarantee", "mechanism", "adversary", "adaptivity", "not_covered"} <= set(
         report
     )
-    assert (json.loads(text) == report) if form == "json" else (text == page(report))
+    if form == "json":
+        assert json.loads(text) == report
+    else:
+        assert text == page(report)
