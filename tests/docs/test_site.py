@@ -1,4 +1,4 @@
-"""The documentation site: links, sizes, readability, and what its reference must hold."""
+"""The documentation site: links, sizes, readability, and its reference."""
 
 import math
 import re
@@ -21,19 +21,22 @@ LISTED = subprocess.check_output(
     ["git", "ls-files", "*.md"], cwd=ROOT, text=True
 ).split()
 PAGES = [ROOT / name for name in LISTED if (ROOT / name).is_file()]
-APART = ("evidence", "reference", "decisions", "plugin-template")
+NO_GUIDES = ("evidence", "reference", "decisions", "plugin-template")
 """Folders of pages that are no guides."""
 REFERENCE = ("glossary",)
 GUIDES = [
     page
     for page in PAGES
     if page.is_relative_to(DOCS)
-    and page.relative_to(DOCS).parts[0] not in APART
+    and page.relative_to(DOCS).parts[0] not in NO_GUIDES
     and page.stem not in REFERENCE
 ]
 INDEX = (DOCS / "index.md").read_text(encoding="utf-8").split("```{toctree}")
-CORE = [DOCS / f"{name}.md" for part in INDEX if re.match("\n:caption: (Tutorials|How to)", part)
-        for name in part.split("```")[0].splitlines()[3:]]  # fmt: skip
+CORE = []
+for part in INDEX:
+    if re.match("\n:caption: (Tutorials|How to)", part):
+        names = part.split("```")[0].splitlines()[3:]
+        CORE += [DOCS / f"{name}.md" for name in names]
 """Tutorials and how-to guides."""
 WRITTEN = (
     "fields",
@@ -51,9 +54,9 @@ def prose(text):
     """A page without code, tables, headings and marks."""
     text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
     lines = [
-        one
-        for one in text.splitlines()
-        if not one.startswith(("|", "#", "    ", "!", "<"))
+        line
+        for line in text.splitlines()
+        if not line.startswith(("|", "#", "    ", "!", "<"))
     ]
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", "\n".join(lines))
     return re.sub(r"`[^`]*`", "name", text).replace("*", "")
@@ -67,11 +70,11 @@ def syllables(word):
 
 
 def reading_ease(text):
-    """Flesch reading ease: 206.835 - 1.015 words per sentence - 84.6 syllables per word."""
+    """Flesch's: 206.835 - 1.015 words per sentence - 84.6 syllables per word."""
     sentences = [
-        one
-        for one in re.split(r"[.!?:;]\s|\n\n|\n- ", text)
-        if re.search(r"[a-z]", one)
+        sentence
+        for sentence in re.split(r"[.!?:;]\s|\n\n|\n- ", text)
+        if re.search(r"[a-z]", sentence)
     ]
     words = re.findall(r"[a-z]+", text.lower())
     spoken = sum(map(syllables, words)) / len(words)
@@ -80,10 +83,8 @@ def reading_ease(text):
 
 def anchors(page):
     titles = re.findall(r"(?m)^#{1,6} (.+)$", page.read_text(encoding="utf-8"))
-    marks = (
-        re.sub(r"[^\w\- ]", "", re.sub(r"[`*]", "", one)).lower() for one in titles
-    )
-    return {one.replace(" ", "-") for one in marks}
+    words = (re.sub(r"[^\w\- ]", "", title) for title in titles)
+    return {title.lower().replace(" ", "-") for title in words}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -92,10 +93,10 @@ def test_links_lead_somewhere(page):
         if re.match(r"[a-z]+:", target):
             continue
         file, _, anchor = target.partition("#")
-        found = (page.parent / file).resolve() if file else page
-        assert found.exists() or found.stem in WRITTEN, target
-        if anchor and found.suffix == ".md" and found.exists():
-            assert anchor in anchors(found), target
+        linked = (page.parent / file).resolve() if file else page
+        assert linked.exists() or linked.stem in WRITTEN, target
+        if anchor and linked.suffix == ".md" and linked.exists():
+            assert anchor in anchors(linked), target
 
 
 def prose_with_links(page):
@@ -117,9 +118,8 @@ def test_guides_are_readable():
         page.stem: reading_ease(prose(page.read_text(encoding="utf-8")))
         for page in GUIDES
     }
-    assert sum(scores.values()) / len(scores) >= 50, sorted(
-        scores.items(), key=lambda one: one[1]
-    )
+    by_score = sorted(scores.items(), key=lambda item: item[1])
+    assert sum(scores.values()) / len(scores) >= 50, by_score
 
 
 def test_every_guide_begins_with_what_its_reader_can_do():
@@ -140,7 +140,7 @@ def test_every_field_and_command_is_in_the_reference(monkeypatch):
     ]
     context = click.Context(main)
     commands = [main.get_command(context, name) for name in main.list_commands(context)]
-    assert all(one is not None and one.help for one in commands)
+    assert all(command is not None and command.help for command in commands)
     assert "privplan.cli:main" in (DOCS / "reference" / "commands.md").read_text()
 
 
@@ -153,19 +153,22 @@ def test_the_site_names_the_version_it_describes():
         assert version("privplan") in (ROOT / cited).read_text(encoding="utf-8")
 
 
+def chance(advantage):
+    """An attacker's chance to be right in percent, rounded up to a tenth."""
+    return f"{math.ceil(500 * (1 + advantage)) / 10:.1f}"
+
+
 def test_chances_of_an_attacker_in_the_page_for_a_meeting():
     page = (DOCS / "tutorials" / "meeting.md").read_text(encoding="utf-8")
     spec = load_yaml(page.partition("```yaml\n")[2].partition("```")[0], "spec")
-    plan, delta = privplan.solve(Spec.parse(spec)), 300**-1.1
-    for (
-        group
-    ) in plan.groups:  # the largest advantage of (epsilon, delta), and the plan's
-        anyhow = 1 - 2 * (1 - delta) / (math.exp(group.epsilon) + 1)
-        here = privplan.tradeoff(plan.history(group.name), delta=delta).advantage
-        shown = " | ".join(
-            f"{math.ceil(500 * (1 + one)) / 10:.1f}" for one in (anyhow, here)
-        )
-        assert f"| {group.epsilon:.0f} ({group.name}) | {shown} |" in page
+    plan = privplan.solve(Spec.parse(spec))
+    delta = 300**-1.1
+    for group in plan.groups:
+        # The largest advantage of any (epsilon, delta)-private release, and the plan's.
+        largest = 1 - 2 * (1 - delta) / (math.exp(group.epsilon) + 1)
+        planned = privplan.tradeoff(plan.history(group.name), delta=delta).advantage
+        head = f"| {group.epsilon:.0f} ({group.name}) |"
+        assert f"{head} {chance(largest)} | {chance(planned)} |" in page
 
 
 def test_the_site_is_built_without_a_warning(tmp_path):
