@@ -1,4 +1,4 @@
-"""Documents made to fill memory, run code, leave their folder or break a line: one by one."""
+"""Documents made to fill memory, run code, leave their folder or break a line."""
 
 import pytest
 
@@ -58,7 +58,7 @@ def test_json_is_refused(text, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "reason"),
     [
         ({"name": "a\nb"}, "name: must be printable text on one line"),
         ({"name": "\x1b[31m"}, "name: must be printable"),
@@ -74,16 +74,24 @@ def test_json_is_refused(text, tmp_path):
         ({"unknown\nfield": 1}, "unknown\\nfield: is not a known field"),
     ],
 )  # fmt: skip
-def test_specs_are_refused_in_one_line(changes, said):
+def test_specs_are_refused_in_one_line(changes, reason):
     with pytest.raises(InputError) as caught:
         Spec.parse({**spec_data(), **changes})
     [line] = str(caught.value).splitlines()
-    assert said in line
+    assert reason in line
     assert len(line) < 3000
 
 
-NAMES = ('x"""; __import__("os").system("id")', "../../escaped", "/etc/escaped", "[/bold]",
-         "[red]x[/red]", "$\\frac$", ":smile:", "{0}%s")  # fmt: skip
+NAMES = (
+    'x"""; __import__("os").system("id")',
+    "../../escaped",
+    "/etc/escaped",
+    "[/bold]",
+    "[red]x[/red]",
+    "$\\frac$",
+    ":smile:",
+    "{0}%s",
+)
 
 
 def test_names_that_are_more_than_a_name_are_refused_together():
