@@ -1,7 +1,8 @@
-"""Faults of sensitivity for the kit: those of the sabotage bench, and faults of other outputs."""
+"""Faults of sensitivity for the kit: the sabotage bench's, and of other outputs."""
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from tests.sabotage.fault import Fault, with_components
 
 
 def _overflowing(experiment):
-    """Clipping by a norm in single precision, which is skipped where it is not finite."""
+    """Clipping by a norm in single precision, skipped where it is not finite."""
     bound = experiment.algorithm.plan.spec.clipping_norm
 
     def change(honest, updates, context):
@@ -27,7 +28,10 @@ def _overflowing(experiment):
 
 
 def _rescaled(statistic, when):
-    """Updates of a cohort are divided by a statistic of their finite norms, in clipping norms."""
+    """A cohort's updates are divided by a statistic of their finite norms.
+
+    The statistic is in units of the clipping norm.
+    """
 
     def breaks(experiment):
         bound = experiment.algorithm.plan.spec.clipping_norm
@@ -63,8 +67,7 @@ RESCALED = tuple(
         "sensitivity",
         breaks=_rescaled(statistic, when),
     )
-    for name, statistic in STATISTICS.items()
-    for when in ("before", "after")
+    for (name, statistic), when in product(STATISTICS.items(), ("before", "after"))
     if (name, when) != ("minimum", "before")
 )
 """Divided by their minimum before clipping, all updates have the bound's norm in any cohort."""
@@ -95,9 +98,10 @@ def _mixed_updates(batch, result):
 
 
 def _beside_the_releases(experiment):
-    """The mean pixel of the round's last batches is written into a parameter of the model."""
+    """The mean pixel of a round's last batches is written into a model parameter."""
     seen: list[Tensor] = []
-    local, server = experiment.algorithm.local, experiment.algorithm.server
+    local = experiment.algorithm.local
+    server = experiment.algorithm.server
 
     def train(batch):
         seen[:] = [batch.x.mean()]
@@ -116,16 +120,14 @@ def _beside_the_releases(experiment):
 
 
 def _by_realised_cohort(experiment):
-    """The step is divided by the number of participants, which the server should not know."""
-    aggregator, mechanism = (
-        experiment.algorithm.aggregator,
-        experiment.algorithm.mechanism,
-    )
+    """The step is divided by the number of participants, which is private."""
+    aggregator = experiment.algorithm.aggregator
+    mechanism = experiment.algorithm.mechanism
     cohort = [0]
 
-    def release(round_, sums, *given):
+    def release(round_, sums, *context):
         cohort[0] = sum(len(part.participants) for part in sums)
-        return mechanism.release(round_, sums, *given)
+        return mechanism.release(round_, sums, *context)
 
     def combine(releases, theta, state):
         step, state = aggregator.combine(releases, theta, state)
@@ -138,13 +140,13 @@ def _by_realised_cohort(experiment):
     )
 
 
-def _on_private_data(model, theta, data, workers=1, rows=None, *rest):
+def _on_private_data(model, theta, data, workers=1, rows=None, *options):
     """Accuracy on the records of the clients."""
     private = replace(data, test_x=data.train_x, test_y=data.train_y)
-    return measure(model, theta, private, workers, rows, *rest)
+    return measure(model, theta, private, workers, rows, *options)
 
 
-OWN = (
+NEW_FAULTS = (
     Fault("clipping skipped for non-finite norms",
           "The norm overflows single precision, and such an update is not clipped.",
           "sensitivity", breaks=_overflowing),
@@ -181,12 +183,8 @@ RULES = {
     "records' noise drawn and not added": "sensitivity", "records not clipped": "sensitivity",
 }  # fmt: skip
 """Faults of the sabotage bench, and the claim that the kit must find broken."""
+BY_NAME = {fault.name: fault for fault in FAULTS}
 PLANTED = (
-    *(
-        (fault, rule)
-        for name, rule in RULES.items()
-        for fault in FAULTS
-        if fault.name == name
-    ),
-    *((fault, fault.check) for fault in (*OWN, *RESCALED)),
+    *((BY_NAME[name], rule) for name, rule in RULES.items()),
+    *((fault, fault.check) for fault in (*NEW_FAULTS, *RESCALED)),
 )

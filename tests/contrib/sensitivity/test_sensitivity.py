@@ -1,4 +1,4 @@
-"""Sensitivity tests: algorithms pass, planted faults fail, and the example of the page runs."""
+"""Sensitivity tests: algorithms pass, planted faults fail, the page's example runs."""
 
 import re
 from pathlib import Path
@@ -42,9 +42,8 @@ def test_an_algorithm_keeps_its_claims(name):
     for report in sensitivity.check_sensitivity(name, plans):
         assert report.passed, report.violations
         assert report.compared >= 30
-        assert report.largest_ratio == pytest.approx(
-            1, abs=1e-4
-        )  # the bound is reached
+        # The bound is reached.
+        assert report.largest_ratio == pytest.approx(1, abs=1e-4)
 
 
 @pytest.mark.slow
@@ -64,7 +63,7 @@ def test_a_planted_fault_is_found(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("fault", "rule"), PLANTED, ids=lambda one: getattr(one, "name", one)
+    ("fault", "rule"), PLANTED, ids=lambda part: getattr(part, "name", part)
 )
 def test_every_planted_fault_is_found(fault, rule):
     assert rule in failed_rules(fault)
@@ -94,10 +93,9 @@ def test_the_command_answers_with_an_exit_code(monkeypatch, violations, code):
     )
     monkeypatch.setattr(
         "simulate.contrib.sensitivity.__main__.check_sensitivity",
-        lambda *given, **more: (report,),
+        lambda *arguments, **options: (report,),
     )
     done = CliRunner().invoke(command, ["Planned"])
     assert done.exit_code == code
-    assert (
-        "planned (per group): model: strict, removed: 7 differ" in done.output
-    ) == bool(code)
+    line = "planned (per group): model: strict, removed: 7 differ"
+    assert (line in done.output) == bool(code)
