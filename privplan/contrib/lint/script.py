@@ -25,12 +25,11 @@ UNKNOWN = object()
 _DEEPEST = 60
 # Larger numbers count as infinite.
 _INFINITE = 1e300
-# Powers of a base and an exponent up to this are computed.
-_LARGEST = 64
 
 
 def _power(base: float, exponent: float) -> Any:
-    return base**exponent if max(abs(base), abs(exponent)) <= _LARGEST else UNKNOWN
+    """A power of floats, which overflows at once where whole numbers would grow."""
+    return float(base) ** float(exponent)
 
 
 _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {

@@ -166,6 +166,7 @@ def test_deltas_of_another_section_or_accountant_are_not_judged(tmp_path):
         ("a = 1\nglobals().update(a=2)\nf(a)", UNKNOWN), ("a = 1\nexec(x)\nf(a)", UNKNOWN),
         ("a = 1\nclass C:\n    a = 2\nf(a)", UNKNOWN), ("a = [1]\nf(a)", UNKNOWN),
         ("a, b = 1, 2\nf(b)", 2), ("f(1 / 0)", UNKNOWN), ("f(9 ** 9 ** 9)", UNKNOWN),
+        ("N = 60000\nDELTA = 1 / N ** 0.9\nf(DELTA)", 1 / 60000**0.9),
         ("import math\nf(math.ceil(1.5))", 2), ("a = b\nb = a\nf(a)", UNKNOWN),
         ("a = 1\ndef g():\n    global a\n    a = 2\nf(a)", UNKNOWN), ("f('1')", "1"),
         ("a = [1]\na.append(2)\nf(a)", UNKNOWN), ("with o() as a:\n    f(a)", "a call"),

@@ -95,6 +95,8 @@ def _read_script(
     for call in wrappers:
         inner = getattr(LIST.argument(script, call, "strategy"), "call", call)
         _judge_inner(script, call, inner, mods, options, findings)
+        noise = LIST.argument(script, call, "noise_multiplier")
+        opacus.judge_noise(noise, call.line, findings)
         if inner in started:
             message = f"{inner.name} is started without the wrapper of line {call.line}"
             cost = "the releases have no noise"

@@ -7,16 +7,17 @@ gradients, so that ``noise_multiplier`` is that of the release.
 
 from __future__ import annotations
 
+import ast
 import math
 from typing import Any
 
 from privplan.accounting.release import SamplingLaw
 from privplan.contrib.lint import training
-from privplan.contrib.lint.executions import several, times
+from privplan.contrib.lint.executions import looped_over, several, times
 from privplan.contrib.lint.reading import FRAMEWORKS, Findings, Mechanism, Options
-from privplan.contrib.lint.script import UNKNOWN, Script, made_by, number, whole
+from privplan.contrib.lint.script import UNKNOWN, Result, Script, made_by, number, whole
 from privplan.contrib.lint.source import Source
-from privplan.contrib.lint.syntax import Call
+from privplan.contrib.lint.syntax import LOOPS, Call
 from privplan.contrib.lint.understood import Understood, reader
 
 _SHARED_ARGUMENTS = "| module optimizer data_loader max_grad_norm poisson_sampling"
@@ -47,6 +48,10 @@ _GDP = "its central limit is no upper bound: noise for a target of 4 costs 4.75 
 _SEVERAL = (
     "what several engines or calls say adds up for people who are in more than one"
 )
+# One release with this noise multiplier distinguishes two neighbouring data sets at its
+# midpoint with an error of Phi(-1/(2 * 0.01)), below 1e-500.
+_NO_PROTECTION = 0.01
+_NO_NOISE = "no protection: the releases have no noise, or next to none"
 _DELTA = "Gaussian noise has no delta of 0; 1/n allows that one of the n is published in full"
 _CONDITIONS = (
     "the data set has these records: one of each person, once",
@@ -78,10 +83,13 @@ def read_script(
     stated = bool(answers or script.named(_PRIVATE[1]))
     for call in calls:
         _judge_call(script, call, stated, options, findings)
+        _judge_bypass(script, call, findings)
         repeated = len(calls) > 1 or several(script, call.node)
         if repeated:
             message = f"{call.name} is not called just once"
             findings.alarm("several", message, _SEVERAL, call.line, certain=False)
+    _judge_changed_noise(script, findings)
+    _judge_order(script, answers, findings)
     for engine in engines:
         if LIST.argument(script, engine, "accountant", "prv") == "gdp":
             message = 'accountant="gdp"'
@@ -129,12 +137,69 @@ def _judge_call(
         findings.alarm("shuffled", message, _SHUFFLED, call.line, certain=certain)
     if sampled is not True:
         findings.unknown("poisson_sampling is not True", call.line)
-    noise = number(LIST.argument(script, call, "noise_multiplier"))
-    if noise is not None and noise <= 0:
-        message = f"noise_multiplier is {noise:g}"
-        findings.alarm("no-noise", message, "the gradients have no noise", call.line)
+    judge_noise(LIST.argument(script, call, "noise_multiplier"), call.line, findings)
     delta = LIST.argument(script, call, "target_delta")
     _judge_deltas(options, [delta], findings, call.line)
+
+
+def judge_noise(
+    multiplier: Any, line: int, findings: Findings, *, certain: bool = True
+) -> None:
+    """Whether a noise multiplier that the file determines protects nobody."""
+    noise = number(multiplier)
+    if noise is not None and noise <= _NO_PROTECTION:
+        message = f"noise_multiplier is {noise:g}"
+        findings.alarm("no-noise", message, _NO_NOISE, line, certain=certain)
+
+
+def _judge_changed_noise(script: Script, findings: Findings) -> None:
+    """Whether the private optimiser is given another noise multiplier that is none."""
+    # a branch may skip it, and a function need not be called
+    plain = (*LOOPS, ast.Module)
+    for node in script.nodes:
+        match node:
+            case ast.Assign(
+                targets=[ast.Attribute(value=changed, attr="noise_multiplier")]
+            ):
+                optimizer = script.value(changed)
+                private = made_by(optimizer, *_PRIVATE)
+                if private is None or optimizer != Result(private, 1):
+                    continue
+                certain = all(isinstance(block, plain) for block in script.blocks(node))
+                multiplier = script.value(node.value)
+                judge_noise(multiplier, node.lineno, findings, certain=certain)
+
+
+def _judge_bypass(script: Script, private: Call, findings: Findings) -> None:
+    """Whether training steps with what a call was given, not with what it returned."""
+    given_optimizer = LIST.argument(script, private, "optimizer")
+    given_loader = LIST.argument(script, private, "data_loader")
+    for step in script.named("step"):
+        if step.line < private.line:
+            continue
+        stepped = script.value(step.holder)
+        if isinstance(stepped, Result) and stepped == given_optimizer:
+            message = "the optimiser from before make_private steps"
+            findings.alarm("bypass", message, _NO_NOISE, step.line, certain=False)
+        for loop in script.loops(step.node):
+            drawn = script.value(looped_over(script, loop))
+            if isinstance(drawn, Result) and drawn == given_loader:
+                message = "training goes over the loader from before make_private"
+                findings.alarm("bypass", message, _SHUFFLED, step.line, certain=False)
+
+
+def _judge_order(script: Script, answers: list[Call], findings: Findings) -> None:
+    """Whether epsilon is asked for only before the first step of a plain script."""
+    calls = [*answers, *script.named("step")]
+    at_top = all(script.scope[call.node] is script.tree for call in calls)
+    early = not any(script.loops(answer.node) for answer in answers)
+    if not answers or len(calls) == len(answers) or not (at_top and early):
+        return
+    last = max(answer.line for answer in answers)
+    if last < min(step.line for step in script.named("step")):
+        message = "get_epsilon is called before the first step, and not after the last"
+        cost = "what it says leaves out the training"
+        findings.alarm("early-epsilon", message, cost, last, certain=False)
 
 
 def _batch(script: Script, private: Call) -> Any:
