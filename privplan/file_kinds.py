@@ -26,6 +26,7 @@ _FIELDS = {
     SPEC: ("name", "rounds", "model"),
 }
 """Fields by which a kind is recognised, the first that fits."""
+_FIRST_BYTES = b"SQLite format 3\0"  # of the file of a book
 
 
 def spec_mapping(text: str, path: Path | str) -> dict[str, Any]:
@@ -56,3 +57,14 @@ def refuse_other_kind(data: Any, kind: str, field: str) -> None:
             rule = f"must be {kind}, not {recognised_kind}"
             raise InputError.one(field, rule, f"fields {', '.join(names)}")
         return
+
+
+def is_book(source: Path | str) -> bool:
+    """Whether a source is the file of a book, or an address of a database."""
+    if "://" in str(source):
+        return True
+    path = Path(source)
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(_FIRST_BYTES)) == _FIRST_BYTES

@@ -66,7 +66,7 @@ def unknown_files(folder: Path, optional: Collection[str] = ()) -> Iterator[str]
 
 
 def unfinished_files(folder: Path) -> list[str]:
-    """Names of files that killed writers left; the next run in the folder removes them."""
+    """Names of files of killed writers, which the next run in the folder removes."""
     return sorted(
         path.name for path in folder.iterdir() if TEMPORARY.fullmatch(path.name)
     )

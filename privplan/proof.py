@@ -225,7 +225,8 @@ class Mixture:
         high = u * (1 + radius)
         if not function(low) < 0 < function(high):
             raise NotProvableError("a likelihood ratio was not inverted")
-        return low.union(high).log() / self.shift
+        logarithm: arb = low.union(high).log() / self.shift
+        return logarithm
 
     def profile(self, epsilon: arb) -> arb:
         """The divergence h at e^epsilon."""

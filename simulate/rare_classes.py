@@ -37,7 +37,7 @@ def balanced_accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
         predicted = outputs.argmax(1)
         true = targets
     hits = (predicted == true).double()
-    shares = [hits[true == label].mean() for label in true.unique()]
+    shares = [hits[true == label].mean() for label in torch.unique(true)]
     return torch.stack(shares).mean()
 
 
@@ -75,11 +75,12 @@ def _area(scores: Tensor, positive: Tensor) -> Tensor:
 
     The statistic of Mann and Whitney (1947): the sum of the positives' mean ranks.
     """
-    _, places, counts = scores.unique(return_inverse=True, return_counts=True)
+    _, places, counts = torch.unique(scores, return_inverse=True, return_counts=True)
     counts = counts.double()
     mean_ranks = counts.cumsum(0) - (counts - 1) / 2
     positives = positive.sum().double()
     negatives = len(positive) - positives
     rank_sum = mean_ranks[places][positive].sum()
     least_sum = positives * (positives + 1) / 2
-    return (rank_sum - least_sum) / (positives * negatives)
+    area: Tensor = (rank_sum - least_sum) / (positives * negatives)
+    return area

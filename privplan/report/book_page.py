@@ -37,8 +37,6 @@ from privplan.visible import in_markdown
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_FIRST_BYTES = b"SQLite format 3\0"  # of the file of a book
-
 
 @dataclass(frozen=True)
 class Left:
@@ -65,17 +63,6 @@ class Left:
         if self.spent is None or self.spent >= self.budget:
             return "nothing"
         return six(self.budget - self.spent, False)
-
-
-def is_book(source: Path | str) -> bool:
-    """Whether a source is the file of a book, or an address of a database."""
-    if "://" in str(source):
-        return True
-    path = Path(source)
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return file.read(len(_FIRST_BYTES)) == _FIRST_BYTES
 
 
 def book_page(address: Path | str, budgets: Mapping[str, float] | None = None) -> str:

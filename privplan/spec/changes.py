@@ -76,5 +76,6 @@ def stated_number(data: Mapping[str, Any], name: str) -> float | None:
             value = groups_by_name.get(part)
         elif isinstance(value, dict):
             value = value.get(part)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value)

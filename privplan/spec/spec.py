@@ -133,7 +133,8 @@ class Spec(Shown, Checked):
 
     name: Name = Field(description="Name of the plan, for tables and plots.")
     groups: Named[Group] = Field(
-        (), description="Who needs how much privacy; may be left out with groups_from."
+        (),  # type: ignore[arg-type]  # a tuple is what a field of this type takes
+        description="Who needs how much privacy; may be left out with groups_from.",
     )
     groups_from: str | None = Field(
         None,

@@ -205,7 +205,7 @@ class Data:
         return tuple(str(name) for name in np.unique(labels))
 
     def _public_names(self) -> tuple[str, ...]:
-        """Names of the classes that a run may write: those that were given, or numbers."""
+        """Names of classes that a run may write: those that were given, or numbers."""
         names = self.class_names()
         if self.targets is not None or self.classes is not None:
             return names

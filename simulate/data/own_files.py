@@ -62,7 +62,7 @@ class DataOptions:
 
     @property
     def is_of_others(self) -> bool:
-        """Whether these are the options of test records of people who are no clients."""
+        """Whether these are options of test records of people who are no clients."""
         return self.test_of_others and self.test is None
 
 

@@ -173,9 +173,9 @@ def caps_are_mixtures_of_two_distances(program):
     # One of 7 draws hits the cap, where a client moves the sum by 2 C.
     rounds = program.Rounds(1.5, 0.2, "capped_poisson:7", 1)
     pair = program.pair_of(rounds, "add_remove", 0)
-    near = program.sampled(arb(2) / 3, arb(0.2))
-    far = program.sampled(arb(4) / 3, arb(0.2))
-    for profile, usual, rare in zip(pair, near, far, strict=True):
+    below_cap = program.sampled(arb(2) / 3, arb(0.2))
+    at_cap = program.sampled(arb(4) / 3, arb(0.2))
+    for profile, usual, rare in zip(pair, below_cap, at_cap, strict=True):
         for epsilon in (arb("-0.4"), arb("0.3"), arb("1.1")):
             exact = (6 * usual(epsilon) + rare(epsilon)) / 7
             assert abs(profile(epsilon) - exact) < arb(2) ** -150

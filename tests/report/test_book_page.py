@@ -8,7 +8,8 @@ import pytest
 from privplan.accounting.release import History, Release
 from privplan.book.accounts import Budgets
 from privplan.book.book import Book
-from privplan.report.book_page import book_page, is_book
+from privplan.file_kinds import is_book
+from privplan.report.book_page import book_page
 from privplan.report.numbers import six
 from privplan.report.style import Panel
 from tests.book.runs import run

@@ -60,8 +60,8 @@ def command(
     budget book: who has spent what, and what is left. It needs no network.
     """
     from privplan.bundle import is_bundle
+    from privplan.file_kinds import is_book
     from privplan.files import refuse_overwriting, write_text
-    from privplan.report.book_page import is_book
 
     bundles = [source for source in sources if is_bundle(Path(source))]
     if bundles:

@@ -46,8 +46,8 @@ def _strange(run: Run) -> Iterator[str]:
 def _named(names: list[str]) -> str:
     """The first of some names of files."""
     text = ", ".join(map(printable, names[:MOST_NAMES]))
-    more = len(names) - MOST_NAMES
-    return f"{text} and {more} more" if more > 0 else text
+    unnamed = len(names) - MOST_NAMES
+    return f"{text} and {unnamed} more" if unnamed > 0 else text
 
 
 CHECKS.register(

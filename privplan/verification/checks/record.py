@@ -8,7 +8,7 @@ measured again.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from itertools import chain
 
 from privplan.errors import Fault
@@ -195,7 +195,7 @@ def _scores(run: Run) -> Iterator[Fault]:
         yield _fault("metrics", "must be after rounds, from 1", rounds)
 
     groups = {group.name for group in run.plan.groups}
-    by_group = {
+    by_group: dict[str, Mapping[str, object]] = {
         "accuracy_by_group": record.accuracy_by_group,
         "weights": record.weights,
         "parts": record.parts,

@@ -492,28 +492,33 @@ def test_own_code_leaves_nothing_on_the_path_but_workers_find_it(tmp_path, monke
     assert list(in_processes(double, [3, 4], jobs=1)) == [6, 8]
 
 
-@pytest.mark.parametrize("has_group", [True, False])
-def test_people_who_are_no_clients_need_no_name(has_group, workplace, monkeypatch):
-    monkeypatch.chdir(workplace)
+def _write_test_records(workplace, has_group):
+    """A table and arrays without the names of people, with or without their group."""
     left_out = {"patient"} if has_group else {"patient", "unit"}
     columns = read_csv(workplace / "mine.csv")
     names = [name for name in columns if name not in left_out]
     rows = zip(*(columns[name] for name in names), strict=True)
     lines = [",".join(names), *(",".join(map(str, row)) for row in rows)]
     (workplace / "others.csv").write_text("\n".join(lines) + "\n")
-    arrays = dict(np.load(workplace / "mine.npz"))
-    kept = {"x", "y", "group"} if has_group else {"x", "y"}
-    np.savez(workplace / "others.npz", **{name: arrays[name] for name in kept})
+    stored = dict(np.load(workplace / "mine.npz"))
+    arrays = {"x", "y", "group"} if has_group else {"x", "y"}
+    np.savez(workplace / "others.npz", **{name: stored[name] for name in arrays})
+
+
+@pytest.mark.parametrize("has_group", [True, False])
+def test_people_who_are_no_clients_need_no_name(has_group, workplace, monkeypatch):
+    monkeypatch.chdir(workplace)
+    _write_test_records(workplace, has_group)
 
     table = {"label": "ill", "client": "patient", "group": "unit"}
     table |= {"features": ("age", "sex", "bmi"), "statistics": Path("stats.json")}
     groups = Plan.load(workplace / "plan.json").groups
     for suffix, named in (("csv", table), ("npz", {})):
-        others = DataOptions(test=Path(f"others.{suffix}"), **named)
+        of_clients = DataOptions(test=Path(f"others.{suffix}"), **named)
         if suffix == "csv":
             with pytest.raises(InputError, match=r"test.client: must be one of"):
-                load_own("mine.csv", others)
-        own = load_own(f"mine.{suffix}", replace(others, test_of_others=True))
-        tested, _ = own.prepared(groups)
-        assert (own.test.groups is not None) == has_group
+                load_own("mine.csv", of_clients)
+        data = load_own(f"mine.{suffix}", replace(of_clients, test_of_others=True))
+        tested, _ = data.prepared(groups)
+        assert (data.test.groups is not None) == has_group
         assert (tested.test_groups is not None) == has_group

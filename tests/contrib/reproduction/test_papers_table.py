@@ -9,7 +9,7 @@ from privplan.contrib.reproduction.tables import table_of
 from simulate.algorithms.registry import ALGORITHMS
 from simulate.attacks.view import ATTACKS
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAPERS = {"Robust-HDP", "GDPFed+", "DP2-FedSAM", "DP-FedPGN", "HyperFL"}
 OF_COMMANDS = {"membership"}  # attacks that are no reconstruction
 
