@@ -206,8 +206,10 @@ def test_a_forecast_takes_the_skew_of_the_proxy(folder):
     spec = Spec.parse(load_yaml(TEXT, "spec"))
     proxy = plain.model_copy(update={"runs": tuple(skewed)})
     assert proxy.skew == 0.25
-    assert read_coverage(None, spec, 4).skew == 0
-    assert read_coverage(None, spec, 4, proxy.skew).skew == 0.25
+    shares = {"strict": [1, 1, 1, 1], "loose": [1, 1, 1, 1]}
+    assert read_coverage(None, spec, 4, proxy.skew) is None
+    assert read_coverage(shares, spec, 4).skew == 0
+    assert read_coverage(shares, spec, 4, proxy.skew).skew == 0.25
     stated = folder / "coverage.json"
     stated.write_text('{"strict": [1, 1, 1, 1], "loose": [1, 1, 1, 1], "skew": 0.1}')
     assert read_coverage(stated, spec, 4, proxy.skew).skew == 0.1

@@ -29,7 +29,7 @@ def data(**changes):
 
 @pytest.fixture(scope="module")
 def plan():
-    return solve(Spec.parse(data()))
+    return solve(Spec.parse(data(planning={"slack": 0})))
 
 
 def test_budgets_are_kept_and_used_up_by_another_accountant(plan):

@@ -259,6 +259,7 @@ def risky():
                 "clients": 300,
                 "risk": dict(zip(POSITIVES, (0.1, 0.001), strict=True)),
             },
+            planning={"slack": 0},
         )
     )
 

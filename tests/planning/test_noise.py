@@ -131,7 +131,7 @@ def _plan(groups, *, equal=False, **changes):
     data = {
         "name": "large", "groups": named, "rounds": 20, "cohort": 60,
         "model": {"name": "mlp-digits", "parameters": 2410},
-        "planning": {"free": ["weights"]} if equal else {},
+        "planning": {"slack": 0, "free": ["weights"]} if equal else {"slack": 0},
     }  # fmt: skip
     return solve(Spec.parse({**data, **changes}), second_opinion=False)
 

@@ -15,11 +15,10 @@ from privplan.plan import Clipping
 from privplan.planning.adaptive_clipping import split_noise
 from privplan.planning.solver import solve
 from privplan.verification.verify import judge, load_run
-from simulate.algorithm import compose
+from simulate.algorithm import compose, declaration
 from simulate.algorithms.registry import ALGORITHMS, Hyperparameters
 from simulate.components import TransformContext
 from simulate.engine.loop import initial_state, run_round
-from simulate.engine.measurements import executed
 from simulate.mechanisms import gaussian_joint
 from simulate.norms import BLOCK_VALUES, Measured, add_sum
 from simulate.replay.model import final_vector
@@ -198,7 +197,8 @@ def test_a_public_mask_does_not_select_the_count():
     assert record.dimension == 2
     assert np.count_nonzero(step) == 1
     assert norm != 5.0
-    released = executed(tiny.setting(of_method("Fed-SMP", plan, kept=0.5)))
+    setting = tiny.setting(of_method("Fed-SMP", plan, kept=0.5))
+    released = declaration(setting.algorithm, setting.model, setting.seed)
     assert (released.coordinates, released.released, released.appended) == (3, 2, 1)
 
 

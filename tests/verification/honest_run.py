@@ -102,7 +102,7 @@ def write_run(folder, made=None, the_plan=None):
         "clients": the_plan.spec.population, "processes": 1,
     }  # fmt: skip
     record.RunRecord(
-        plan_digest=the_plan.digest, algorithm="GDPFed", dataset="digits", partition="iid",
+        plan_digest=the_plan.digest, algorithm="GDPFed", dataset="svhn", partition="iid",
         model="cnn-digits", seed=1, device="cpu", configuration=configuration, versions={},
         status="complete", rounds_done=rounds,
         metrics=(record.RoundMetrics(round=rounds, accuracy=0.9, loss=0.4),),

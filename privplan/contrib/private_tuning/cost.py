@@ -111,6 +111,9 @@ def costs(spec: Spec, tuning: PrivateTuning) -> list[GroupCost]:
         if group.risk is not None or group.noise_multiplier is not None:
             rule = "must have an epsilon, no risk and no noise multiplier"
             raise InputError.one(f"groups.{group.name}", rule, group.name)
+    # A plan that leaves a budget unspent does not tell what selection takes of it.
+    planning = spec.planning.model_copy(update={"slack": 0.0})
+    spec = spec.model_copy(update={"planning": planning})
     deltas = {group.name: spec.delta_of(group) for group in spec.groups}
     shares = dict.fromkeys(deltas, _FIRST_SHARE)
     whole = _best(solve(spec, second_opinion=False), tuning)

@@ -84,7 +84,11 @@ def test_only_the_mechanisms_draw_normal_noise():
         if draw.search(path.read_text())
     ]
     assert sorted(drawing) == [
+        "attacks/decoder.py",  # disturbed images from which a decoder learns
         "attacks/feature_objective.py",  # images on which an attacker scales its search
+        "attacks/hypernetwork_objective.py",  # where an attacker's search starts
+        "attacks/ig.py",  # the same
+        "attacks/tailored.py",  # the same
         "contrib/sensitivity/neighbours.py",  # a generator that draws zeros
         "engine/loop.py",  # names the stream
         "engine/measurements.py",  # subtracts what a client says that it drew
@@ -329,6 +333,7 @@ def plan():
         "cohort": 20,
         "sampling": "cyclic_poisson:3",
         "model": {"name": "mlp-digits", "parameters": 2410},
+        "planning": {"slack": 0},
     }
     return solve(Spec.parse(data))
 
