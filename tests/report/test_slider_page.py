@@ -88,7 +88,8 @@ def test_sliders_open_at_the_numbers_of_the_spec(page):
     assert "objective" not in grid["law"]
 
 
-def test_the_table_speaks_of_guesses_first_and_of_noise_last(tmp_path):
+def test_the_table_speaks_of_guesses_first_and_of_noise_last(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "140")  # else a narrow terminal folds the head
     (tmp_path / "spec.yaml").write_text(json.dumps({**DATA, "person": "patient"}))
     words = ["what-if", tmp_path / "spec.yaml", "strict=0.5", "--workers", 1]
     written = answer(*words)

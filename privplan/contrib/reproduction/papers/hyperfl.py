@@ -66,6 +66,8 @@ def spec_of(clients: int, colour: bool, **changes: Any) -> dict[str, Any]:
         "rounds": ROUNDS,
         **sampling,
         "clipping_norm": 1.0,
+        # The stored runs spent their whole budget.
+        "planning": {"slack": 0.0},
         "local": _local(60, 50, 0.02 if colour else 0.01),
         "model": {"name": "cnn-hyperfl-3", "parameters": 107690} if colour else grey,
         **changes,
@@ -94,6 +96,8 @@ def methods_of(
     groups = [{**group, "records": records} for group in spec["groups"]]
     changes = {
         "unit": "record",
+        # Plans of records spend their budget by themselves.
+        "planning": {},
         "sampling": "poisson",
         "groups": groups,
         "local": {**local, "epochs": epochs},
