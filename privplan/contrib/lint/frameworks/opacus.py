@@ -199,7 +199,7 @@ def _judge_order(script: Script, answers: list[Call], findings: Findings) -> Non
     if last < min(step.line for step in script.named("step")):
         message = "get_epsilon is called before the first step, and not after the last"
         cost = "what it says leaves out the training"
-        findings.alarm("early-epsilon", message, cost, last, certain=False)
+        findings.alarm("premature-epsilon", message, cost, last, certain=False)
 
 
 def _batch(script: Script, private: Call) -> Any:
