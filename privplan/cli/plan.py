@@ -476,7 +476,6 @@ def verify_command(
     from privplan.plan import Plan
     from privplan.proven import lines as unproven_lines
     from privplan.proven import plain, proof_program
-    from privplan.publishing import read_bundle
     from privplan.record import ACCURACY
     from privplan.report import tables, verdicts
     from privplan.verification.promise import require_certified
@@ -497,6 +496,8 @@ def verify_command(
             render.text(line)
         ctx.exit(5)
     if is_bundle(run):
+        from privplan.publishing import read_bundle
+
         published = read_bundle(run).verdict
         if form == "json":
             render.data(published.model_dump(mode="json"))
