@@ -57,15 +57,9 @@ class Body:
 def body_gradient(view: View) -> Body:
     """Hidden layer, embedding, body and body gradient from a hypernetwork's update."""
     sizes = view.hypernetwork
-    lengths = [
-        sizes.hidden * sizes.embedding,
-        sizes.hidden,
-        sizes.generated_size * sizes.hidden,
-        sizes.generated_size,
-    ]
-    _, _, heads, biases = torch.split(view.parameters, lengths)
+    _, _, heads, biases = torch.split(view.parameters, sizes.lengths)
     moved = view.update / (-view.learning_rate * view.steps)
-    to_layer, to_offsets, to_heads, gradient = torch.split(moved, lengths)
+    to_layer, to_offsets, to_heads, gradient = torch.split(moved, sizes.lengths)
     inner = ratio(to_layer.view(sizes.hidden, sizes.embedding), to_offsets)
     fit = ratio(to_heads.view(sizes.generated_size, sizes.hidden), gradient)
     body = heads.view(sizes.generated_size, sizes.hidden) @ fit.inputs + biases

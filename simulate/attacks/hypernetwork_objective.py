@@ -89,15 +89,9 @@ def updates_of(views: Sequence[View]) -> HypernetworkUpdates:
     """The hypernetwork of some releases, which is the same, and their gradients."""
     first = views[0]
     sizes = first.hypernetwork
-    lengths = [
-        sizes.hidden * sizes.embedding,
-        sizes.hidden,
-        sizes.generated_size * sizes.hidden,
-        sizes.generated_size,
-    ]
-    layer, offsets, heads, biases = torch.split(first.parameters, lengths)
+    layer, offsets, heads, biases = torch.split(first.parameters, sizes.lengths)
     moved = torch.stack([view.gradient for view in views])
-    to_layer, to_offsets, to_heads, to_biases = torch.split(moved, lengths, 1)
+    to_layer, to_offsets, to_heads, to_biases = torch.split(moved, sizes.lengths, 1)
     return HypernetworkUpdates(
         layer.view(sizes.hidden, sizes.embedding),
         offsets,

@@ -37,10 +37,16 @@ class Hypernetwork:
     embedding: int = EMBEDDING
 
     @property
+    def lengths(self) -> list[int]:
+        """Numbers of the layer, its offsets, the heads and their biases, in order."""
+        layer = self.hidden * self.embedding
+        heads = self.generated_size * self.hidden
+        return [layer, self.hidden, heads, self.generated_size]
+
+    @property
     def parameters(self) -> int:
         """Length P of its own parameter vector."""
-        layer = self.hidden * (self.embedding + 1)
-        return layer + self.generated_size * (self.hidden + 1)
+        return sum(self.lengths)
 
     def initial(
         self, start: Tensor, spreads: Tensor, generator: torch.Generator
@@ -93,8 +99,7 @@ class Hypernetwork:
         """Layer [K, H, E], offsets [K, 1, H], heads [K, D, H] and biases [K, 1, D]."""
         hidden = self.hidden
         generated = self.generated_size
-        lengths = [hidden * self.embedding, hidden, generated * hidden, generated]
-        layer, offsets, heads, biases = torch.split(weights, lengths, dim=1)
+        layer, offsets, heads, biases = torch.split(weights, self.lengths, dim=1)
         return (
             torch.unflatten(layer, 1, (hidden, -1)),
             offsets.unsqueeze(1),
