@@ -134,12 +134,13 @@ def bundle_of(
     """The bundle of a run, and what its publisher should know; as ``publish``."""
     approved = () if plan is None else (Plan.load(plan),)
     chosen = {**(options or {}), SELECTION: _selection_seed(loaded), STATE: {}}
+    believed = (*approved, *trusted)
+    # A run that its own files break is refused before anything is trained again.
+    as_recorded = judge(loaded, 0, trusted=believed, noise_key=noise_key)
+    if as_recorded.failed:
+        _refuse(as_recorded)
     verdict = judge(
-        loaded,
-        rounds,
-        options=chosen,
-        trusted=(*approved, *trusted),
-        noise_key=noise_key,
+        loaded, rounds, options=chosen, trusted=believed, noise_key=noise_key
     )
     _refuse(verdict)
     notes = (

@@ -29,13 +29,13 @@ T = TypeVar("T")
 
 
 @cache
-def _points(group: str, path: tuple[str, ...]) -> EntryPoints:
-    return entry_points(group=group)
+def _all_points(path: tuple[str, ...]) -> EntryPoints:
+    return entry_points()
 
 
 def points(group: str) -> EntryPoints:
     """Entry points of a group; metadata of packages are read once for a search path."""
-    return _points(group, tuple(sys.path))
+    return _all_points(tuple(sys.path)).select(group=group)
 
 
 class Registry(Generic[T]):
