@@ -16,13 +16,13 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 
 NO_PICTURE = b"\x89PNG\r\n\x1a\n"
-"""What runs in the process of the tests write in place of their picture, half of their time."""
+"""What runs of the tests write in place of their picture, which costs half their time."""
 
 
 def pytest_collection_finish():
-    """What all tests have loaded stays, so that no collection of garbage looks at it again."""
+    """Freeze what is loaded, so that no collection of garbage looks at it again."""
     if run := sys.modules.get("simulate.runs.run"):
-        run.run_picture = lambda *given: NO_PICTURE
+        run.run_picture = lambda *arguments: NO_PICTURE
     gc.collect()
     gc.freeze()
 

@@ -24,11 +24,13 @@ def test_a_plan_survives_its_file(plan, tmp_path):
     assert again.digest == plan.digest
 
 
-@pytest.mark.parametrize("kept", [slice(0, 0), slice(1, None), slice(None, None, -1)])
-def test_a_plan_has_the_groups_of_its_spec(plan, kept):
+@pytest.mark.parametrize(
+    "selection", [slice(0, 0), slice(1, None), slice(None, None, -1)]
+)
+def test_a_plan_has_the_groups_of_its_spec(plan, selection):
     data = json.loads(plan.to_json())
     data.pop("digest")
     assert parse(Plan, data).groups == plan.groups
-    data["groups"] = data["groups"][kept]
+    data["groups"] = data["groups"][selection]
     with pytest.raises(InputError, match="groups: must be those of the spec"):
         parse(Plan, data)

@@ -7,7 +7,8 @@ RATIOS = {
     "gdpfed-shakespeare": (4.79, 9.83, 15.21),
     "gdpfed-cifar10": (3.61, 9.62, 16.77),
 }
-# name: sigma^2 with uniform ratios (GDPFed) and with the ratios of Table 1 (GDPFed+), Table 5
+# name: sigma^2 of each group, Table 5: with uniform ratios (GDPFed), and with the
+# ratios of Table 1 (GDPFed+)
 UNIFORM = {
     "gdpfed-fmnist": (2.26, 0.90, 0.53),
     "gdpfed-svhn": (13.20, 2.50, 1.16),
@@ -20,6 +21,7 @@ OPTIMISED = {
     "gdpfed-shakespeare": (4.45, 3.18, 2.46),
     "gdpfed-cifar10": (0.98, 0.91, 0.83),
 }
+# name: sampling ratios in percent of individualised sampling, Appendix B.2
 IDP_RATIOS = {
     "gdpfed-fmnist": (0.82, 2.80, 2.38),
     "gdpfed-svhn": (4.07, 4.93, 6.00),

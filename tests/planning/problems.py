@@ -13,18 +13,18 @@ from privplan.spec.spec import Spec
 
 def make_problem(**changes):
     """Three groups of 200 clients, 20 rounds."""
-    given: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "names": ("strict", "medium", "loose"), "clients": (200, 200, 200),
         "epsilons": (1.0, 2.0, 4.0), "deltas": (1e-3,) * 3, "rounds": 20, "cohort": 60.0,
         "sampling": SamplingLaw.POISSON, "relation": Relation.ADD_REMOVE, "clipping_norm": 1.0,
         "dimension": 1000, "constants": step_constants(0.1, 5),
     }  # fmt: skip
-    return Problem(**{**given, **changes})
+    return Problem(**{**settings, **changes})
 
 
-def members(name, clients, epsilon, **more):
+def members(name, clients, epsilon, **fields):
     """Plain data of a group."""
-    return {"name": name, "clients": clients, "epsilon": epsilon, **more}
+    return {"name": name, "clients": clients, "epsilon": epsilon, **fields}
 
 
 def spec_data(**changes):
@@ -54,42 +54,65 @@ def make_spec(**changes):
 
 
 def keeps_every_budget(plan):
-    """Whether the guarantee of each group is within its budget."""
+    """Whether each group has guarantees, and all are within its budget."""
     budgets = {group.name: group.epsilon for group in plan.groups}
     rows = [row for row in plan.certificate if row.guarantee]
-    kept = all(row.epsilon_upper <= budgets[row.group] for row in rows)
-    return kept and {row.group for row in rows} == set(budgets)
+    all_within_budget = all(row.epsilon_upper <= budgets[row.group] for row in rows)
+    return all_within_budget and {row.group for row in rows} == set(budgets)
 
 
 def given_plan(spec, numbers, release="per_group"):
     """A certified plan of each group's sampling ratio and noise multiplier."""
-    groups, rows = [], []
-    least = min(sigma for _, sigma in numbers.values())
-    for one in spec.groups:
-        ratio, sigma = numbers[one.name]
-        named: dict[str, Any] = {
-            "delta": spec.delta_of(one),
+    groups = []
+    rows = []
+    least_multiplier = min(sigma for _, sigma in numbers.values())
+    for group in spec.groups:
+        ratio, noise_multiplier = numbers[group.name]
+        privacy: dict[str, Any] = {
+            "delta": spec.delta_of(group),
             "relation": Relation(spec.relation),
         }
-        history = History.repeated(Release(sigma, ratio, spec.sampling), spec.rounds)
-        rows += certify(history, group=one.name, accountants=("pld",), **named)
+        history = History.repeated(
+            Release(noise_multiplier, ratio, spec.sampling), spec.rounds
+        )
+        rows += certify(history, group=group.name, accountants=("pld",), **privacy)
+        # In a joint release the group that needs the least noise is scaled by 1.
+        scale = 1.0
+        if release == "joint":
+            scale = least_multiplier / noise_multiplier
         groups.append(
             GroupPlan(
-                name=one.name, clients=one.clients, epsilon=one.epsilon,
-                delta=named["delta"], sampling_ratio=ratio, expected_cohort=ratio * one.clients,
-                noise_multiplier=sigma, kept_fraction=1.0, weight=1 / len(spec.groups),
-                scale=least / sigma if release == "joint" else 1.0,
+                name=group.name,
+                clients=group.clients,
+                epsilon=group.epsilon,
+                delta=privacy["delta"],
+                sampling_ratio=ratio,
+                expected_cohort=ratio * group.clients,
+                noise_multiplier=noise_multiplier,
+                kept_fraction=1.0,
+                weight=1 / len(spec.groups),
+                scale=scale,
             )
-        )  # fmt: skip
+        )
     return Plan(
-        spec=spec, release=release, groups=tuple(groups), bound={}, mean_noise_std=0.1,
-        objective=ObjectiveValue(name="given", value=0.0), status="given", certificate=tuple(rows),
-    )  # fmt: skip
+        spec=spec,
+        release=release,
+        groups=tuple(groups),
+        bound={},
+        mean_noise_std=0.1,
+        objective=ObjectiveValue(name="given", value=0.0),
+        status="given",
+        certificate=tuple(rows),
+    )
 
 
 def calibrated(budget, ratio):
     """The noise multiplier that a calibration finds for a budget."""
     return noise_multiplier(
-        budget.epsilon, budget.delta, sampling_ratio=ratio, rounds=budget.rounds,
-        sampling=budget.sampling, relation=budget.relation,
-    )  # fmt: skip
+        budget.epsilon,
+        budget.delta,
+        sampling_ratio=ratio,
+        rounds=budget.rounds,
+        sampling=budget.sampling,
+        relation=budget.relation,
+    )

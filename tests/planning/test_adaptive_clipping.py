@@ -1,4 +1,4 @@
-"""Quantile clipping: what the pair of sum and count costs, and how a plan divides its noise."""
+"""Quantile clipping: what sum and count cost, and how a plan divides its noise."""
 
 import math
 
@@ -47,9 +47,10 @@ def test_a_count_that_costs_everything_leaves_no_sum():
 
 
 def pair_delta(update, count, ratio, epsilon, add):
-    """Hockey-stick divergence of one Poisson round of sum and count, on a grid of the plane.
+    """Hockey-stick divergence of one Poisson round of sum and count, by integration.
 
-    A client who takes part moves the sum by 1 and the count by 1/2, at once or not at all.
+    A client who takes part moves the sum by 1 and the count by 1/2, at once or not at
+    all.
     """
     x = np.linspace(-9 * update, 1 + 9 * update, 3001)
     y = np.linspace(-9 * count, 0.5 + 9 * count, 1201)
@@ -62,7 +63,12 @@ def pair_delta(update, count, ratio, epsilon, add):
 
     without = density(0.0, 0.0)
     mixed = (1 - ratio) * without + ratio * density(1.0, 0.5)
-    upper, lower = (without, mixed) if add else (mixed, without)
+    if add:
+        upper = without
+        lower = mixed
+    else:
+        upper = mixed
+        lower = without
     return float(np.maximum(upper - math.exp(epsilon) * lower, 0).sum())
 
 
@@ -75,28 +81,27 @@ def test_one_round_of_the_pair_is_one_gaussian_by_integration(noise, share, rati
     delta = 1e-3
     history = History.repeated(Release(noise, ratio, SamplingLaw.POISSON), 1)
     bounds = PldAccountant().epsilon(history, delta, Relation.ADD_REMOVE)
-    found = [
-        max(pair_delta(update, count, ratio, epsilon, add) for add in (False, True))
-        for epsilon in (bounds.lower, bounds.upper)
-    ]
-    assert found[0] == pytest.approx(delta, rel=2e-3)
-    assert found[1] == pytest.approx(delta, rel=2e-3)
+    for epsilon in (bounds.lower, bounds.upper):
+        deltas = [
+            pair_delta(update, count, ratio, epsilon, add) for add in (False, True)
+        ]
+        assert max(deltas) == pytest.approx(delta, rel=2e-3)
 
 
-def asked(**clipping):
+def clipped_spec(**clipping):
     return make_spec(
         planning={"accountant": "rdp", "ratios": "balanced", "clipping": clipping}
     )
 
 
 def test_every_group_of_a_plan_faces_its_own_noise_multiplier():
-    plan = solve(asked(share=0.1, quantile=0.7), second_opinion=False)
+    plan = solve(clipped_spec(share=0.1, quantile=0.7), second_opinion=False)
     assert plan.clipping.quantile == 0.7
     for group in plan.groups:
         update = plan.clipping.update_noise_multiplier / group.scale
         count = plan.clipping.count_noise_multiplier / group.scale
-        found = 1 / math.hypot(1 / update, 1 / (2 * count))
-        assert found == pytest.approx(group.noise_multiplier, rel=1e-6)
+        noise_multiplier = 1 / math.hypot(1 / update, 1 / (2 * count))
+        assert noise_multiplier == pytest.approx(group.noise_multiplier, rel=1e-6)
     mean = sum(group.scale * group.expected_cohort for group in plan.groups)
     std = plan.spec.clipping_norm * plan.clipping.update_noise_multiplier / mean
     assert plan.mean_noise_std == pytest.approx(std, rel=1e-6)
@@ -107,8 +112,8 @@ def test_counting_costs_its_share_of_the_variance_and_no_epsilon():
     planning = {"accountant": "rdp", "ratios": "noise", "clipping": {"share": 0.19}}
     counted = solve(make_spec(planning=planning))
     assert counted.mean_noise_std == pytest.approx(plain.mean_noise_std / 0.9, rel=1e-4)
-    for row, other in zip(plain.certificate, counted.certificate, strict=True):
-        assert row.epsilon_upper == pytest.approx(other.epsilon_upper, rel=1e-3)
+    for row, counted_row in zip(plain.certificate, counted.certificate, strict=True):
+        assert row.epsilon_upper == pytest.approx(counted_row.epsilon_upper, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -116,18 +121,20 @@ def test_counting_costs_its_share_of_the_variance_and_no_epsilon():
 )
 def test_methods_of_papers_pay_for_the_count_out_of_the_same_budgets(variant):
     """Each group faces its noise multiplier in sum and count, as without the count."""
-    plan, plain = (
-        variant(asked(share=0.19)),
-        variant(make_spec(planning={"accountant": "rdp"})),
-    )
+    plan = variant(clipped_spec(share=0.19))
+    plain = variant(make_spec(planning={"accountant": "rdp"}))
     assert plan.clipping is not None
     assert plain.clipping is None
     ratio = plan.clipping.update_noise_multiplier / plan.clipping.count_noise_multiplier
-    for group, other in zip(plan.groups, plain.groups, strict=True):
-        assert group.noise_multiplier == pytest.approx(other.noise_multiplier, rel=1e-9)
+    for group, plain_group in zip(plan.groups, plain.groups, strict=True):
+        assert group.noise_multiplier == pytest.approx(
+            plain_group.noise_multiplier, rel=1e-9
+        )
         std = group.noise_multiplier * plan.clip_bound(group)
-        moved = plan.clip_factor(group)  # what a client adds to the sum over C
-        update, count = std / moved, std / ratio / moved
+        # The most that a client adds to the sum, in units of the clipping norm.
+        client_norm = plan.clip_factor(group)
+        update = std / client_norm
+        count = std / ratio / client_norm
         assert 1 / math.hypot(1 / update, 1 / (2 * count)) == pytest.approx(
             group.noise_multiplier
         )
@@ -135,19 +142,19 @@ def test_methods_of_papers_pay_for_the_count_out_of_the_same_budgets(variant):
             0.19, rel=1e-6
         )
     assert plan.mean_noise_std == pytest.approx(plain.mean_noise_std / 0.9, rel=1e-6)
-    for row, other_row in zip(plan.certificate, plain.certificate, strict=True):
-        assert row.epsilon_upper == pytest.approx(other_row.epsilon_upper, rel=1e-9)
+    for row, plain_row in zip(plan.certificate, plain.certificate, strict=True):
+        assert row.epsilon_upper == pytest.approx(plain_row.epsilon_upper, rel=1e-9)
 
 
 def test_a_median_that_a_paper_does_not_pay_for_is_paid():
     make = median_clipped(strictest)
     assert make(make_spec(planning={"accountant": "rdp"})).clipping.quantile == 0.5
-    assert make(asked(quantile=0.8)).clipping.quantile == 0.8
+    assert make(clipped_spec(quantile=0.8)).clipping.quantile == 0.8
 
 
 def test_a_plan_whose_count_overspends_is_refused():
-    plan = solve(asked(), second_opinion=False)
+    plan = solve(clipped_spec(), second_opinion=False)
     half = {"count_noise_multiplier": plan.clipping.count_noise_multiplier / 2}
-    less = plan.clipping.model_dump() | half
+    overspent = plan.clipping.model_dump() | half
     with pytest.raises(InputError, match="must leave each group its noise multiplier"):
-        Plan(**{**dict(plan), "clipping": Clipping(**less)})
+        Plan(**{**dict(plan), "clipping": Clipping(**overspent)})

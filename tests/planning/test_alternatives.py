@@ -1,4 +1,4 @@
-"""What each group counts under a plan, beside plans that could have been made instead."""
+"""What each group counts under a plan, and under plans that could have been made."""
 
 import numpy as np
 import pytest
@@ -17,14 +17,18 @@ def spec(sizes=SIZES, **changes):
         for name, (clients, epsilon) in sizes.items()
     ]
     data = {
-        "name": "fair", "groups": groups, "delta": "n^-1.1", "rounds": 50, "cohort": 120,
+        "name": "fair",
+        "groups": groups,
+        "delta": "n^-1.1",
+        "rounds": 50,
+        "cohort": 120,
         "model": {"name": "cnn-2-valid", "parameters": 18378},
-    }  # fmt: skip
+    }
     return Spec.parse({**data, **changes})
 
 
-def counts(found):
-    return [one.weight * 6000 / one.clients for one in found.groups]
+def counts(plan):
+    return [group.weight * 6000 / group.clients for group in plan.groups]
 
 
 @pytest.mark.parametrize("ratios", ["balanced", "noise"])
@@ -41,14 +45,14 @@ def test_every_group_counts_its_share(ratios, release, share):
 
 
 def test_a_least_weight_of_its_own_goes_before_the_share_of_others():
-    """0.6 for the strict group leaves the others 0.4, which they share by their clients."""
+    """0.6 for the strict group leaves the others 0.4, shared by their clients."""
     data = spec().model_dump(mode="json")
     data["groups"][0]["min_weight"] = 0.6
     plan = solve(Spec.parse(data))
     assert attention_lines(plan)[0].endswith(
         "planning.least_share 0.85 comes after min_weight"
     )
-    assert [one.weight for one in plan.groups] == pytest.approx(
+    assert [group.weight for group in plan.groups] == pytest.approx(
         [0.6, 10 / 55, 12 / 55], rel=1e-6
     )
 
@@ -56,39 +60,31 @@ def test_a_least_weight_of_its_own_goes_before_the_share_of_others():
 def test_three_plans_stand_side_by_side():
     """Their noise is that of the plans which these specs have."""
     plan = solve(spec(planning={"slack": 0}))
-    alike, own, even = alternatives(plan)
-    assert own.counts == pytest.approx(counts(plan))
-    assert own.noise == relative_noise(plan)
+    alike, chosen, even = alternatives(plan)
+    assert chosen.counts == pytest.approx(counts(plan))
+    assert chosen.noise == relative_noise(plan)
     assert even.counts == pytest.approx([1, 1, 1])
-    for found, other in (
-        (alike, spec(planning={"least_share": 0.0, "slack": 0})),
-        (
-            even,
-            spec(
-                {name: (clients, 0.3) for name, (clients, _) in SIZES.items()},
-                planning={"slack": 0},
-            ),
-        ),
-    ):
-        expected = solve(other)
-        assert found.noise == pytest.approx(relative_noise(expected), rel=2e-3)
-        if found is alike:
-            assert found.counts == pytest.approx(counts(expected), rel=1e-2)
-    assert alike.noise < own.noise < even.noise
+    free_plan = solve(spec(planning={"least_share": 0.0, "slack": 0}))
+    assert alike.noise == pytest.approx(relative_noise(free_plan), rel=2e-3)
+    assert alike.counts == pytest.approx(counts(free_plan), rel=1e-2)
+    strictest_budgets = {name: (clients, 0.3) for name, (clients, _) in SIZES.items()}
+    even_plan = solve(spec(strictest_budgets, planning={"slack": 0}))
+    assert even.noise == pytest.approx(relative_noise(even_plan), rel=2e-3)
+    assert alike.noise < chosen.noise < even.noise
     assert not attention_lines(plan)
 
 
 def test_nothing_is_compared_where_nothing_was_chosen():
-    for one in (
+    for unchosen in (
         spec({name: (clients, 1.0) for name, (clients, _) in SIZES.items()}),
         spec(planning={"weights": "population"}),
         spec(planning={"ratios": "uniform"}),
     ):
-        assert alternatives(solve(one)) == ()
+        assert alternatives(solve(unchosen)) == ()
 
 
 def test_a_plan_says_where_noise_drowns_the_signal_and_what_helps():
-    """A quarter of the parameters halves the noise exactly; the least three are named."""
+    """A quarter of the parameters halves the noise; three remedies are named."""
     large = {"name": "own", "parameters": 3_000_000}
     plan = solve(
         spec(model=large, planning={"least_share": 0.0, "release": "per_group"})

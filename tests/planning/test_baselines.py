@@ -102,10 +102,10 @@ def test_scale_has_one_noise_and_clips_that_average_to_c():
     assert [group.weight for group in plan.groups] == pytest.approx([0.4, 0.6])
     assert plan.mean_noise_std == pytest.approx(stds[0] / 50)
     for group, epsilon in zip(plan.groups, spent(plan), strict=True):
-        least = noise_multiplier(
+        least_multiplier = noise_multiplier(
             group.epsilon, group.delta, sampling_ratio=0.1, rounds=10
         )
-        assert group.noise_multiplier == pytest.approx(least, rel=1e-4)
+        assert group.noise_multiplier == pytest.approx(least_multiplier, rel=1e-4)
         assert 0.99 * group.epsilon < epsilon <= group.epsilon
     assert plan.release == "joint"
     assert all(group.scale == 1 for group in plan.groups)
@@ -118,11 +118,16 @@ def test_scale_has_one_noise_and_clips_that_average_to_c():
     st.lists(st.integers(1, 500), min_size=6, max_size=6),
     st.floats(0.1, 10),
 )
-def test_clips_are_ordered_as_budgets_and_make_one_deviation(noise, clients, clip):
-    sigmas, people = np.array(noise), np.array(clients[: len(noise)], dtype=float)
-    found = baselines.individual_clips(sigmas, people, clip)
-    assert np.average(found, weights=people) == pytest.approx(clip)
-    assert found * sigmas == pytest.approx(np.full(len(noise), found[0] * sigmas[0]))
+def test_clips_are_ordered_as_budgets_and_make_one_deviation(
+    noise_multipliers, clients, clip
+):
+    sigmas = np.array(noise_multipliers)
+    people = np.array(clients[: len(noise_multipliers)], dtype=float)
+    clips = baselines.individual_clips(sigmas, people, clip)
+    assert np.average(clips, weights=people) == pytest.approx(clip)
+    assert clips * sigmas == pytest.approx(
+        np.full(len(noise_multipliers), clips[0] * sigmas[0])
+    )
 
 
 def test_sample_has_one_noise_and_uses_every_budget_up():
@@ -130,11 +135,14 @@ def test_sample_has_one_noise_and_uses_every_budget_up():
     assert len({group.noise_multiplier for group in plan.groups}) == 1
     for group, epsilon in zip(plan.groups, spent(plan), strict=True):
         assert 0.999 * group.epsilon < epsilon <= group.epsilon
-        most = calibrate(
-            "sampling_ratio", group.epsilon, group.delta, noise_multiplier=group.noise_multiplier,
+        max_ratio = calibrate(
+            "sampling_ratio",
+            group.epsilon,
+            group.delta,
+            noise_multiplier=group.noise_multiplier,
             rounds=10,
-        )  # fmt: skip
-        assert group.sampling_ratio == pytest.approx(most, rel=2e-4)
+        )
+        assert group.sampling_ratio == pytest.approx(max_ratio, rel=2e-4)
     assert sum(g.expected_cohort for g in plan.groups) == pytest.approx(50, rel=1e-3)
     assert plan.groups[0].sampling_ratio < plan.groups[1].sampling_ratio
     assert plan.spec.planning.accountant == "pld"
@@ -187,12 +195,13 @@ def test_what_sample_and_scale_refuse():
 
 @pytest.mark.parametrize("name", IDP_RATIOS)
 def test_no_printed_ratios_share_one_noise_multiplier(name):
-    """The printed ratios of Sample make the cohort, but no single sigma meets the budgets.
+    """The printed ratios of Sample make the cohort; no single sigma meets the budgets.
 
-    Two of the four fall where epsilon grows. Under one sigma a larger budget always affords
-    a larger ratio, and one sigma has to be the largest that any group needs.
+    Two of the four fall where epsilon grows. Under one sigma a larger budget always
+    affords a larger ratio, and one sigma has to be the largest that any group needs.
     """
-    spec, percent = preset(name), np.array(IDP_RATIOS[name])
+    spec = preset(name)
+    percent = np.array(IDP_RATIOS[name])
     assert percent.mean() == pytest.approx(
         100 * spec.expected_cohort / spec.population, rel=1e-3
     )
@@ -200,27 +209,27 @@ def test_no_printed_ratios_share_one_noise_multiplier(name):
         name in ("gdpfed-svhn", "gdpfed-cifar10")
     )
     deltas = [spec.delta_of(group) for group in spec.groups]
-    needed = [
+    needed_multipliers = [
         noise_multiplier(g.epsilon, delta, sampling_ratio=q / 100, rounds=spec.rounds)
         for g, delta, q in zip(spec.groups, deltas, percent, strict=True)
     ]
-    assert max(needed) > 1.3 * min(needed)
+    assert max(needed_multipliers) > 1.3 * min(needed_multipliers)
     plan = sampled(name)
     assert np.all(np.diff([100 * group.sampling_ratio for group in plan.groups]) > 0)
-    assert plan.groups[0].noise_multiplier < max(needed)
+    assert plan.groups[0].noise_multiplier < max(needed_multipliers)
     assert all(e <= g.epsilon for e, g in zip(spent(plan), plan.groups, strict=True))
 
 
 def test_the_ratios_of_the_rule():
     """What the rule gives for the four data sets, in percent."""
-    found = {
-        name: [100 * group.sampling_ratio for group in sampled(name).groups]
-        for name in IDP_RATIOS
-    }
-    assert found["gdpfed-fmnist"] == pytest.approx([0.54, 1.67, 3.79], abs=0.01)
-    assert found["gdpfed-svhn"] == pytest.approx([1.71, 4.62, 8.67], abs=0.02)
-    assert found["gdpfed-cifar10"] == pytest.approx([3.35, 9.29, 17.36], abs=0.03)
-    assert found["gdpfed-shakespeare"] == pytest.approx([3.61, 9.32, 17.07], abs=0.03)
+
+    def percent(name):
+        return [100 * group.sampling_ratio for group in sampled(name).groups]
+
+    assert percent("gdpfed-fmnist") == pytest.approx([0.54, 1.67, 3.79], abs=0.01)
+    assert percent("gdpfed-svhn") == pytest.approx([1.71, 4.62, 8.67], abs=0.02)
+    assert percent("gdpfed-cifar10") == pytest.approx([3.35, 9.29, 17.36], abs=0.03)
+    assert percent("gdpfed-shakespeare") == pytest.approx([3.61, 9.32, 17.07], abs=0.03)
 
 
 def test_the_default_saves_in_the_first_half_at_half_the_ratio():
@@ -246,16 +255,20 @@ def test_the_default_saves_in_the_first_half_at_half_the_ratio():
 @pytest.mark.slow
 @given(st.integers(1, 9), st.floats(0.05, 1), st.floats(0.5, 3), st.floats(1.0, 4))
 @settings(max_examples=6, deadline=None)
-def test_every_budget_is_kept_and_used_up(rounds, factor, epsilon, more):
-    groups = [members("strict", 200, epsilon), members("loose", 300, epsilon * more)]
+def test_every_budget_is_kept_and_used_up(rounds, factor, epsilon, epsilon_factor):
+    groups = [
+        members("strict", 200, epsilon),
+        members("loose", 300, epsilon * epsilon_factor),
+    ]
     schedule = baselines.Schedule(((rounds, factor), (10 - rounds, 1.0)))
     plan = baselines.scheduled(
         make_spec(groups=groups, cohort=30), (schedule,) * 2, "scheduled", "pld"
     )
-    for group, found in zip(plan.groups, spent(plan), strict=True):
-        assert 0.999 * group.epsilon < found <= group.epsilon
+    for group, epsilon_upper in zip(plan.groups, spent(plan), strict=True):
+        assert 0.999 * group.epsilon < epsilon_upper <= group.epsilon
         history = plan.history(group)
         assert history.rounds == 10
         assert (
-            accountant("pld").epsilon(history, group.delta, "add_remove").upper == found
+            accountant("pld").epsilon(history, group.delta, "add_remove").upper
+            == epsilon_upper
         )

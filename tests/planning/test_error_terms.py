@@ -14,32 +14,41 @@ positive = st.floats(0.05, 20)
 
 
 def numerically(cohorts, noise, coefficients, release, min_weights):
-    """The least error over weights, by a general solver on the epigraph of the maximum."""
+    """The least error over weights, by a general solver.
+
+    The variables are the weights and, last, a bound of every group's weighted noise:
+    the noise of a joint release is a maximum, which has no derivative.
+    """
     size = len(cohorts)
 
-    def value(x):
-        found = terms(x[:size], cohorts, noise, coefficients, "per_group")
-        top = (
-            found.noise if release == "per_group" else coefficients.noise * x[size] ** 2
-        )
-        return top + found.sampling + found.bias
+    def value(variables):
+        errors = terms(variables[:size], cohorts, noise, coefficients, "per_group")
+        noise_error = errors.noise
+        if release == "joint":
+            noise_error = coefficients.noise * variables[size] ** 2
+        return noise_error + errors.sampling + errors.bias
 
     start = np.append(
         coefficients.shares, np.max(coefficients.shares * noise / cohorts)
     )
     minimize: Any = optimize.minimize
-    found = minimize(
+    minimum = minimize(
         value,
         start,
         bounds=[*((floor, 1) for floor in min_weights), (0, None)],
         constraints=[
-            {"type": "eq", "fun": lambda x: x[:size].sum() - 1},
-            {"type": "ineq", "fun": lambda x: x[size] - x[:size] * noise / cohorts},
+            {"type": "eq", "fun": lambda variables: variables[:size].sum() - 1},
+            {
+                "type": "ineq",
+                "fun": lambda variables: (
+                    variables[size] - variables[:size] * noise / cohorts
+                ),
+            },
         ],
         method="SLSQP",
         options={"ftol": 1e-13, "maxiter": 500},
     )
-    return float(found.fun)
+    return float(minimum.fun)
 
 
 @settings(max_examples=60, deadline=None)
@@ -72,7 +81,8 @@ def test_best_weights_are_no_worse_than_a_general_solver(
 
 def test_least_noise_alone_by_hand():
     """Joint: w ~ r / sigma, noise 1 / sum r / sigma; separate: w ~ (r / sigma)^2."""
-    cohorts, noise = np.array([10.0, 30.0]), np.array([2.0, 1.0])
+    cohorts = np.array([10.0, 30.0])
+    noise = np.array([2.0, 1.0])
     coefficients = Coefficients(1.0, 0.0, 0.0, np.array([0.5, 0.5]))
     joint = best(cohorts, noise, coefficients, "joint", np.zeros(2))
     assert joint.tolist() == pytest.approx([5 / 35, 30 / 35])
@@ -90,11 +100,9 @@ def test_terms_by_hand():
     coefficients = Coefficients(
         noise=2.0, sampling=3.0, bias=5.0, shares=np.array([0.5, 0.5])
     )
-    weights, cohorts, noise = (
-        np.array([0.25, 0.75]),
-        np.array([4.0, 8.0]),
-        np.array([1.0, 2.0]),
-    )
+    weights = np.array([0.25, 0.75])
+    cohorts = np.array([4.0, 8.0])
+    noise = np.array([1.0, 2.0])
     joint = terms(weights, cohorts, noise, coefficients, "joint")
     assert joint.noise == pytest.approx(2 * (0.75 * 2 / 8) ** 2)
     assert joint.sampling == pytest.approx(3 * (0.0625 / 4 + 0.5625 / 8))

@@ -19,19 +19,27 @@ def test_remark_3_is_where_the_derivative_in_k_vanishes():
     """k*/d = 1 - 2 w sigma^2 / (eta tau mu4 r^2)."""
     total = sum(symbolic_bounds(2)["problem_1"].terms.values())
     k, w, s, r = (symbol(f"{name}_1") for name in ["k", "w", "sigma", "r"])
-    eta, tau = symbol("eta"), symbol("tau")
+    eta = symbol("eta")
+    tau = symbol("tau")
     mu4 = 32 * eta * tau + eta + eta / tau
-    (found,) = sympy.solve(sympy.diff(total.subs(symbol("v"), 1), k), k)
+    (optimum,) = sympy.solve(sympy.diff(total.subs(symbol("v"), 1), k), k)
     remark = 1 - 2 * w * s**2 / (eta * tau * mu4 * r**2)
-    assert sympy.simplify(found - remark) == 0
+    assert sympy.simplify(optimum - remark) == 0
 
 
 def test_closed_form_ratios_are_where_the_derivative_in_q_vanishes():
-    """With sigma^2 = c q^2 and w = r^2 / sum r^2, q ~ 1 / sqrt(c) whatever the group sizes."""
+    """With sigma^2 = c q^2 and w = r^2 / sum r^2, q ~ 1 / sqrt(c) for all sizes."""
     total = symbolic_bounds(2)["problem_1"].terms["privacy_noise"].subs(symbol("v"), 1)
-    q, c, n = ([symbol(f"{name}_{m}") for m in (1, 2)] for name in ("q", "c", "N"))
+
+    def of_each_group(name):
+        return [symbol(f"{name}_{m}") for m in (1, 2)]
+
+    q = of_each_group("q")
+    c = of_each_group("c")
+    n = of_each_group("N")
     r = [q[m] * n[m] for m in range(2)]
-    square, values = r[0] ** 2 + r[1] ** 2, {}
+    square = r[0] ** 2 + r[1] ** 2
+    values = {}
     for m in range(2):
         values[symbol(f"k_{m + 1}")] = 1
         values[symbol(f"r_{m + 1}")] = r[m]
@@ -44,14 +52,17 @@ def test_closed_form_ratios_are_where_the_derivative_in_q_vanishes():
 
 
 def test_best_rounds_of_theorem_3_balance_progress_and_noise():
-    """With sigma^2 = c T, the derivative in T vanishes at sqrt(progress / noise per round)."""
-    one, rounds = symbolic_bounds()["gdpfed_plus"], symbol("T")
-    noise = one.terms["privacy_noise"].subs(
+    """With sigma^2 = c T, the best T is sqrt(progress / noise per round)."""
+    theorem = symbolic_bounds()["gdpfed_plus"]
+    rounds = symbol("T")
+    noise = theorem.terms["privacy_noise"].subs(
         symbol("sigma_1"), sympy.sqrt(symbol("c") * rounds)
     )
-    (found,) = sympy.solve(sympy.diff(one.terms["progress"] + noise, rounds), rounds)
-    expected = sympy.sqrt(one.terms["progress"] * rounds / (noise / rounds))
-    assert sympy.simplify(found - expected) == 0
+    (best_rounds,) = sympy.solve(
+        sympy.diff(theorem.terms["progress"] + noise, rounds), rounds
+    )
+    expected = sympy.sqrt(theorem.terms["progress"] * rounds / (noise / rounds))
+    assert sympy.simplify(best_rounds - expected) == 0
 
 
 @pytest.mark.parametrize("release", ["joint", "per_group"])
@@ -64,7 +75,7 @@ def test_balanced_terms_are_those_of_the_plan(release):
 
 
 def test_terms_of_many_groups_are_those_of_their_formulas():
-    """A maximum over 45 groups; symbolic comparisons of all pairs would take half a minute."""
+    """A maximum over 45 groups: symbols compared in pairs would take half a minute."""
     groups = [
         {"name": f"g{k}", "clients": 30 + k, "epsilon": 1 + k / 9} for k in range(45)
     ]
@@ -87,13 +98,13 @@ def test_theorem_3_needs_constants_and_then_is_the_bound_objective():
     constants = {"smoothness": 2.0, "initial_gap": 3.0, "local_variance": 1e-4}
     planning = {"ratios": "bound", "constants": constants, "sparsification": "none"}
     plan = solve(make_spec(planning=planning))
-    found = {
+    terms = {
         row.term: row.value
         for row in explain(plan)
         if row.bound == "gdpfed_plus" and not row.term.startswith("if ")
     }
-    assert found == pytest.approx(plan.bound, rel=1e-6)
-    assert found["progress"] == pytest.approx(8 * 3 / (0.5 * 10))
+    assert terms == pytest.approx(plan.bound, rel=1e-6)
+    assert terms["progress"] == pytest.approx(8 * 3 / (0.5 * 10))
 
 
 def test_numbers_need_every_symbol():
@@ -152,9 +163,18 @@ def test_constants_that_no_field_states_fill_every_term():
     """The fourth and fifth term of DP2-FedSAM's Theorem 1, computed by hand."""
     plan = solve(make_spec())
     constants = {
-        "alpha_bar": 0.5, "alpha_tilde": 0.1, "G": 2.0, "sigma_phi": 1.0, "sigma_h": 3.0,
-        "eta_h": 0.01, "rho_sam": 0.2, "Delta": 4.0, "d_1": 100.0, "L_phi": 1.0, "L_h": 1.0,
-    }  # fmt: skip
+        "alpha_bar": 0.5,
+        "alpha_tilde": 0.1,
+        "G": 2.0,
+        "sigma_phi": 1.0,
+        "sigma_h": 3.0,
+        "eta_h": 0.01,
+        "rho_sam": 0.2,
+        "Delta": 4.0,
+        "d_1": 100.0,
+        "L_phi": 1.0,
+        "L_h": 1.0,
+    }
     rows = [row for row in explain(plan, constants) if row.bound == "dp2_fedsam"]
     values = {row.term: row.value for row in rows if row.met is None}
     rate = plan.spec.local.learning_rate

@@ -28,8 +28,8 @@ def test_rounds_are_the_best_of_a_scan():
     assert "rounds" not in settled.planning.free
     base = settled.model_dump(mode="json")
     for rounds in (1, 3, 8, 12, 16, 20, 24, 40, 100):
-        other = Spec.parse({**base, "rounds": rounds})
-        assert total_error(settled) <= total_error(other) * (1 + 1e-3)
+        comparison = Spec.parse({**base, "rounds": rounds})
+        assert total_error(settled) <= total_error(comparison) * (1 + 1e-3)
 
 
 def test_the_default_recipe_decides_rounds_within_uploads():
@@ -40,10 +40,10 @@ def test_the_default_recipe_decides_rounds_within_uploads():
     assert settled.rounds * settled.expected_cohort <= 1000 * (1 + 1e-9)
     base = settled.model_dump(mode="json")
     for rounds in (4, 10, 30, 100):
-        other = Spec.parse(
+        comparison = Spec.parse(
             {**base, "rounds": rounds, "cohort": min(1000 / rounds, 500)}
         )
-        assert lost_signal(settled) <= lost_signal(other) * (1 + 1e-3)
+        assert lost_signal(settled) <= lost_signal(comparison) * (1 + 1e-3)
     with pytest.raises(
         InputError, match=r"planning\.constants: is required when rounds are free"
     ):
@@ -58,12 +58,12 @@ def test_the_default_recipe_decides_rounds_within_uploads():
 )
 @settings(max_examples=15, deadline=None)
 def test_free_rounds_leave_room_for_least_sampling_ratios(shares, uploads, sampling):
-    """One round of the cohort that the least ratios need always fits, or the limit is named."""
+    """A round of the cohort that the least ratios need fits, or the limit is named."""
     data = make_spec().model_dump(mode="json", exclude={"clipping_norm", "recipe"})
-    least = [share if share > 0.01 else None for share in shares]
+    min_ratios = [share if share > 0.01 else None for share in shares]
     groups = [
-        {**group, "clients": 40, "min_sampling_ratio": one}
-        for group, one in zip(data["groups"], least, strict=True)
+        {**group, "clients": 40, "min_sampling_ratio": min_ratio}
+        for group, min_ratio in zip(data["groups"], min_ratios, strict=True)
     ]
     planning = {
         "accountant": "rdp",
@@ -79,8 +79,8 @@ def test_free_rounds_leave_room_for_least_sampling_ratios(shares, uploads, sampl
     }
     relation = {} if sampling == "poisson" else {"relation": "replace_one"}
     spec = Spec.parse({**data, **changes, **relation})
-    needed = fewest_clients(spec, 1)
-    if needed > uploads:
+    least_uploads = fewest_clients(spec, 1)
+    if least_uploads > uploads:
         with pytest.raises(
             InfeasibleError, match=r"planning\.max_uploads: .* nearest feasible"
         ):
@@ -88,8 +88,8 @@ def test_free_rounds_leave_room_for_least_sampling_ratios(shares, uploads, sampl
         return
     plan = solve(spec)
     assert plan.spec.rounds * plan.spec.expected_cohort <= uploads * (1 + 1e-9)
-    for group, one in zip(plan.groups, least, strict=True):
-        assert group.sampling_ratio >= (one or 0.0) * (1 - 1e-9)
+    for group, min_ratio in zip(plan.groups, min_ratios, strict=True):
+        assert group.sampling_ratio >= (min_ratio or 0.0) * (1 - 1e-9)
 
 
 def test_a_free_cohort_takes_what_its_limits_allow():
@@ -103,8 +103,8 @@ def test_a_free_cohort_takes_what_its_limits_allow():
 def test_more_clients_per_round_never_hurt():
     base = searched().model_dump(mode="json")
     errors = [
-        total_error(Spec.parse({**base, "cohort": c}))
-        for c in (10, 20, 50, 100, 300, 490)
+        total_error(Spec.parse({**base, "cohort": cohort}))
+        for cohort in (10, 20, 50, 100, 300, 490)
     ]
     assert errors == sorted(errors, reverse=True)
 
@@ -116,8 +116,8 @@ def test_clipping_norm_is_the_best_of_a_scan():
     assert 0.2 < settled.clipping_norm < 0.9
     base = settled.model_dump(mode="json")
     for clip in np.linspace(0.1, 1.0, 10):
-        other = Spec.parse({**base, "clipping_norm": float(clip)})
-        assert total_error(settled) <= total_error(other) * (1 + 1e-3)
+        comparison = Spec.parse({**base, "clipping_norm": float(clip)})
+        assert total_error(settled) <= total_error(comparison) * (1 + 1e-3)
 
 
 def test_clip_bias_is_the_mean_excess():

@@ -1,4 +1,4 @@
-"""Inverse questions: uploads, noise, fixed noise multipliers, and budgets stated as risks."""
+"""Inverse questions: uploads, noise, fixed multipliers, and budgets stated as risks."""
 
 import math
 from typing import Any
@@ -39,27 +39,30 @@ LOOSE = [{**group, "epsilon": 20} for group in TWO]
     "sampling", ["poisson", pytest.param("fixed_size", marks=pytest.mark.slow)]
 )
 def test_the_most_rounds_within_a_limit_on_uploads_have_fewer_clients(sampling):
-    """Whatever the spec's own rounds, and however the limit is stated; one more has more noise."""
-    uploads, target = 400, 0.8
+    """Whatever rounds the spec names; one round more has more noise."""
+    uploads = 400
+    target = 0.8
     limit = {"max_uploads": uploads}
-    asked = [
+    specs = [
         _spec(*TWO, sampling=sampling, rounds=rounds, planning=limit, cohort=600)
         for rounds in (10, 80)
     ]
     plans = [
         solve_for(spec, {"noise": target}, "rounds", second_opinion=False)
-        for spec in asked
+        for spec in specs
     ]
     [(rounds, cohort)] = {
         (plan.spec.rounds, plan.spec.expected_cohort) for plan in plans
     }
     assert rounds * cohort <= uploads
     assert cohort == uploads // rounds if sampling == "fixed_size" else uploads / rounds
-    for more, kept in ((0, True), (1, False)):
-        most = uploads / (rounds + more)
-        clients = math.floor(most) if sampling == "fixed_size" else most
-        spec = _spec(*TWO, sampling=sampling, rounds=rounds + more, cohort=clients)
-        assert (norm(spec) <= target) == kept
+    for extra_rounds, is_met in ((0, True), (1, False)):
+        cohort_limit = uploads / (rounds + extra_rounds)
+        clients = math.floor(cohort_limit) if sampling == "fixed_size" else cohort_limit
+        spec = _spec(
+            *TWO, sampling=sampling, rounds=rounds + extra_rounds, cohort=clients
+        )
+        assert (norm(spec) <= target) == is_met
     assert f"asks for rounds {rounds} (" in plans[0].warnings[0]
     assert "limit" not in plans[0].warnings[0]
 
@@ -95,7 +98,7 @@ def test_a_target_noise_is_met_and_not_much_less_is_asked(unknown):
     ],
 )
 def test_the_nearest_noise_that_is_named_can_be_planned(unknown, changes):
-    """Within the same limits; budgets times 1,000 buy no less noise than pld can certify."""
+    """Within the same limits; no budget buys less noise than pld certifies."""
     spec = Spec.parse({**BASE, "groups": list(TWO), **changes})
     with pytest.raises(InfeasibleError, match=f"cannot be met by {unknown}") as caught:
         solve_for(spec, {"noise": 1e-3}, unknown)
@@ -108,6 +111,21 @@ def test_the_nearest_noise_that_is_named_can_be_planned(unknown, changes):
         used = plan.spec.rounds * plan.spec.expected_cohort
         assert used <= (spec.planning.max_uploads or math.inf) * (1 + 1e-12)
         assert plan.spec.rounds <= (spec.planning.max_rounds or math.inf)
+
+
+def meets(plan, targets):
+    """Whether a plan meets every target: a share at least, anything else at most."""
+    strict, loose = plan.groups
+    reached = {
+        "noise": norm(plan),
+        "objective": plan.objective.value,
+        "strict.counts": strict.weight * plan.spec.population / strict.clients,
+        "loose.noise_multiplier": loose.noise_multiplier,
+    }
+    excesses = {name: reached[name] - goal for name, goal in targets.items()}
+    if "strict.counts" in excesses:
+        excesses["strict.counts"] *= -1
+    return max(excesses.values()) <= 0
 
 
 @pytest.mark.slow
@@ -127,26 +145,15 @@ def test_a_groups_own_budget_or_number_is_the_least_that_meets_every_target(
     """Met by the plan that comes back, and not where the unknown is 0.5% less."""
     plan = solve_for(_spec(*TWO), targets, unknown, second_opinion=False)
     name, field = unknown.split(".")
-    value = getattr(next(one for one in plan.spec.groups if one.name == name), field)
+    [solved_group] = [group for group in plan.spec.groups if group.name == name]
+    value = getattr(solved_group, field)
     assert f"asks for {unknown} {value:.6g} (" in plan.warnings[0]
-    less = math.floor(value * 0.995) if field == "clients" else value * 0.995
-    groups = [{**one, field: less} if one["name"] == name else one for one in TWO]
-    for one, kept in (
-        (plan, True),
-        (solve(_spec(*groups), second_opinion=False), False),
-    ):
-        strict, loose = one.groups
-        counts = strict.weight * one.spec.population / strict.clients
-        found = {
-            "noise": norm(one),
-            "objective": one.objective.value,
-            "strict.counts": -counts,
-        }
-        found["loose.noise_multiplier"] = loose.noise_multiplier
-        signs = {"strict.counts": -1}
-        assert kept == all(
-            found[at] <= signs.get(at, 1) * goal for at, goal in targets.items()
-        )
+    smaller = math.floor(value * 0.995) if field == "clients" else value * 0.995
+    groups = [
+        {**group, field: smaller} if group["name"] == name else group for group in TWO
+    ]
+    assert meets(plan, targets)
+    assert not meets(solve(_spec(*groups), second_opinion=False), targets)
 
 
 def test_the_fewest_clients_meet_the_noise_and_fewer_do_not():
@@ -154,9 +161,14 @@ def test_the_fewest_clients_meet_the_noise_and_fewer_do_not():
     population = plan.spec.population
     assert f"asks for clients {population} (" in plan.warnings[0]
     assert norm(plan) <= 0.08
-    before = sum(group["clients"] for group in TWO)
+    base_population = sum(group["clients"] for group in TWO)
     fewer = [
-        {**group, "clients": math.floor(0.99 * group["clients"] * population / before)}
+        {
+            **group,
+            "clients": math.floor(
+                0.99 * group["clients"] * population / base_population
+            ),
+        }
         for group in TWO
     ]
     assert norm(solve(_spec(*fewer), second_opinion=False)) > 0.08
@@ -166,29 +178,25 @@ def test_the_fewest_clients_meet_the_noise_and_fewer_do_not():
     ("cost", "expected"),
     [
         (lambda x: math.exp(x - 1.234), (1.234, None)),
-        (
-            lambda x: math.exp(1.234 - x),
-            (8.0, 1.234),
-        ),  # met at the cheap end, from there on
-        (
-            lambda x: 0.5 if -4 < x < -2.5 else 2.0,
-            (-2.5, -4.0),
-        ),  # a plateau on both sides
-        (
-            lambda x: math.exp(30 * abs(x - 0.21) - 1),
-            (0.21 + 1 / 30, 0.21 - 1 / 30),
-        ),  # narrow
-        (lambda x: math.inf if x < 0 else 0.7, (8.0, 0.0)),  # no plan at costly values
-        (lambda x: 3.0, (8.0, None)),  # never: the cheapest of the nearest
+        # Met at the cheap end, from there on.
+        (lambda x: math.exp(1.234 - x), (8.0, 1.234)),
+        # A plateau on both sides.
+        (lambda x: 0.5 if -4 < x < -2.5 else 2.0, (-2.5, -4.0)),
+        # Narrow.
+        (lambda x: math.exp(30 * abs(x - 0.21) - 1), (0.21 + 1 / 30, 0.21 - 1 / 30)),
+        # No plan at costly values.
+        (lambda x: math.inf if x < 0 else 0.7, (8.0, 0.0)),
+        # Never met: the cheapest of the nearest.
+        (lambda x: 3.0, (8.0, None)),
         (lambda x: 2 + abs(x + 3), (-3.0, None)),
     ],
 )
 def test_ends_of_the_values_that_meet_a_target(cost, expected):
-    """The cheapest value of a curve in closed form, whatever its shape, and where that ends."""
+    """The cheapest value on a curve of any shape, and where its interval ends."""
     values = Unknown("strict.epsilon", lambda value: _spec(*TWO), -8.0, 8.0, 0.0, -1.0)
-    found, last = tried(values, cost)
-    assert found == pytest.approx(expected[0], abs=0.011 if cost(found) > 1 else 1e-3)
-    assert last == (
+    value, end = tried(values, cost)
+    assert value == pytest.approx(expected[0], abs=0.011 if cost(value) > 1 else 1e-3)
+    assert end == (
         None if expected[1] is None else pytest.approx(expected[1], abs=1e-3)
     )
 
@@ -265,7 +273,7 @@ def risky():
 
 
 def test_risks_hold_and_are_used_up(risky):
-    a, b, c = (one.curve for one in risks_of(risky))
+    a, b, c = (risk.curve for risk in risks_of(risky))
     assert 0.15 * 0.99 < a.advantage <= 0.15
     assert 0.08 * 0.99 < b.true_positives[1] <= 0.08
     assert 0.1 * 0.99 < c.true_positives[0] <= 0.1

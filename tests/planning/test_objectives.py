@@ -32,7 +32,7 @@ def test_variance_averages_over_the_rounds_when_no_curvature_is_known():
 
 
 def test_variance_costs_the_curvature_that_it_meets():
-    """The length of local training is 0.1 x 5; what is not measured counts as the smoothness."""
+    """Local training has length 0.1 x 5; unmeasured curvature is the smoothness."""
     assert variance_coefficients(balanced(constants=CONSTANTS)) == pytest.approx(
         (4.0, 4.0)
     )
@@ -45,10 +45,13 @@ def test_variance_costs_the_curvature_that_it_meets():
 def test_price_of_noise_is_what_a_quadratic_loses():
     """Isotropic noise of variance v per coordinate costs v tr(H) / 2 of the objective.
 
-    One step of length gamma earns gamma / 2 times a squared gradient, so in squared norm of an
-    update (gamma^2 times a gradient's) the noise d v costs gamma tr(H) / d times d v.
+    One step of length gamma earns gamma / 2 times a squared gradient, so in squared
+    norm of an update (gamma^2 times a gradient's) the noise d v costs gamma tr(H) / d
+    times d v.
     """
-    curvatures, variance, gamma = np.array([4.0, 1.0, 0.5, 0.25, 0.25]), 0.3, 0.5
+    curvatures = np.array([4.0, 1.0, 0.5, 0.25, 0.25])
+    variance = 0.3
+    gamma = 0.5
     noise = np.random.default_rng(0).normal(0, variance**0.5, (200_000, 5))
     lost = float(np.mean(noise**2 @ curvatures / 2))
     constants = {**CONSTANTS, "noise_curvature": float(curvatures.mean())}
@@ -70,8 +73,8 @@ def test_the_largest_h_is_planned_without_overflow():
     spec = balanced(heterogeneity=LARGEST)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = optimised(spec, problem_of(spec))
-    assert found.weights.tolist() == pytest.approx([0.4, 0.6])
+        choice = optimised(spec, problem_of(spec))
+    assert choice.weights.tolist() == pytest.approx([0.4, 0.6])
 
 
 def test_default_h_of_separate_releases_keeps_every_group():
@@ -85,24 +88,26 @@ def test_default_h_of_separate_releases_keeps_every_group():
 
 
 def test_default_h_regrets_little_whatever_h_is_up_to_a_third():
-    """At both ends, 0 and C / 3, the default plan loses at most 20% against knowing h."""
+    """At both ends, 0 and C / 3, the default plan loses at most 20% to knowing h."""
     data = load_yaml(preset("gdpfed-fmnist"), "preset")
 
-    def task(h):
-        planning = {} if h is None else {"heterogeneity": h}
-        known = {"accountant": "rdp", "least_share": 0.0}
-        spec = Spec.parse({**data, "planning": {**known, **planning}})
+    def task(heterogeneity):
+        planning = {} if heterogeneity is None else {"heterogeneity": heterogeneity}
+        defaults = {"accountant": "rdp", "least_share": 0.0}
+        spec = Spec.parse({**data, "planning": {**defaults, **planning}})
         return task_of(spec, problem_of(spec))
 
-    chosen, regrets = allocate(task(None)), []
-    for truth in (0.0, data["clipping_norm"] / 3):
-        known = task(truth)
-        mine, least = (
-            terms(
-                one.weights, one.cohorts, one.noise, known.coefficients, "joint"
-            ).total
-            for one in (chosen, allocate(known))
-        )
-        regrets.append(mine / least - 1)
+    chosen = allocate(task(None))
+    regrets = []
+    for true_heterogeneity in (0.0, data["clipping_norm"] / 3):
+        true_task = task(true_heterogeneity)
+
+        def error(choice, coefficients=true_task.coefficients):
+            split = (choice.weights, choice.cohorts, choice.noise)
+            return terms(*split, coefficients, "joint").total
+
+        default_error = error(chosen)
+        least_error = error(allocate(true_task))
+        regrets.append(default_error / least_error - 1)
     assert all(0.01 < regret < 0.2 for regret in regrets)
     assert regrets[0] == pytest.approx(regrets[1], abs=0.06)

@@ -58,7 +58,7 @@ def test_a_group_without_weight_has_a_sum_of_its_own():
 
 
 def test_one_sum_gives_each_group_the_noise_that_it_really_faces():
-    """A floor that lifts a weight makes the other groups face more noise than they need."""
+    """A floor that lifts a weight gives the other groups more noise than they need."""
     planning = {"accountant": "rdp", "ratios": "noise"}
     plan = solve(make_spec(groups=groups(min_weight=0.6), planning=planning))
     stds = [g.noise_multiplier * g.scale for g in plan.groups]
@@ -82,12 +82,16 @@ def test_a_budget_that_no_noise_meets_names_the_nearest_epsilon():
     problem = make_problem(epsilons=(1e-6, 2.0, 4.0), deltas=(1e-9,) * 3)
     with pytest.raises(InfeasibleError) as caught:
         least_noise(problem, 0, 0.3, "rdp")
-    nearest = float(str(caught.value).rsplit(" ", 1)[1])
-    met = make_problem(epsilons=(nearest * 1.01, 2.0, 4.0), deltas=(1e-9,) * 3)
-    assert least_noise(met, 0, 0.3, "rdp") <= 1e4
-    short = make_problem(epsilons=(nearest * 0.99, 2.0, 4.0), deltas=(1e-9,) * 3)
+    nearest_epsilon = float(str(caught.value).rsplit(" ", 1)[1])
+    feasible = make_problem(
+        epsilons=(nearest_epsilon * 1.01, 2.0, 4.0), deltas=(1e-9,) * 3
+    )
+    assert least_noise(feasible, 0, 0.3, "rdp") <= 1e4
+    infeasible = make_problem(
+        epsilons=(nearest_epsilon * 0.99, 2.0, 4.0), deltas=(1e-9,) * 3
+    )
     with pytest.raises(InfeasibleError, match="nearest feasible epsilon"):
-        least_noise(short, 0, 0.3, "rdp")
+        least_noise(infeasible, 0, 0.3, "rdp")
 
 
 @given(
@@ -120,9 +124,9 @@ def test_laws():
 
 @pytest.mark.parametrize("rule", WEIGHTS)
 def test_weights_sum_to_one(rule):
-    found = weights(rule, [3.0, 5.0, 9.0], [1.0, 2.0, 0.5], [4, 5, 6])
-    assert found.sum() == pytest.approx(1)
-    assert np.all(found > 0)
+    shares = weights(rule, [3.0, 5.0, 9.0], [1.0, 2.0, 0.5], [4, 5, 6])
+    assert shares.sum() == pytest.approx(1)
+    assert np.all(shares > 0)
 
 
 def test_weights_by_hand():
@@ -145,9 +149,11 @@ def test_kept_fraction_by_hand():
     constants = step_constants(0.1, 5)
     assert constants.mu4 == pytest.approx(16.12)
     assert constants.mu5 == pytest.approx(8)
-    kept = best_kept(np.array([0.5]), np.array([2.0]), np.array([1.0]), constants, 1000)
-    assert kept[0] == pytest.approx(1 - 2 * 0.5 * 4 / (0.5 * 16.12))
-    drowned = best_kept(
+    kept_fractions = best_kept(
+        np.array([0.5]), np.array([2.0]), np.array([1.0]), constants, 1000
+    )
+    assert kept_fractions[0] == pytest.approx(1 - 2 * 0.5 * 4 / (0.5 * 16.12))
+    drowned_fractions = best_kept(
         np.array([1.0]), np.array([50.0]), np.array([1.0]), constants, 1000
     )
-    assert drowned[0] == 1 / 1000
+    assert drowned_fractions[0] == 1 / 1000

@@ -1,9 +1,10 @@
-"""The default recipe: when a spec asks for it, what it decides, and what it leaves alone."""
+"""The default recipe: when a spec asks for it, what it decides and what it leaves."""
 
 import json
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 from privplan.plan import Plan
@@ -51,14 +52,19 @@ def test_the_step_with_its_noise_has_one_length():
 
 
 def test_noise_ratios_and_weights_are_those_without_the_recipe():
-    plan, before = solved(), solved(recipe="none")
-    assert before.spec.server is None
-    assert before.spec.clipping_norm == 1.0
-    for group, other in zip(plan.groups, before.groups, strict=True):
-        assert group.noise_multiplier == pytest.approx(other.noise_multiplier, rel=1e-6)
-        assert group.sampling_ratio == pytest.approx(other.sampling_ratio, rel=1e-6)
-        assert group.weight == pytest.approx(other.weight, rel=1e-6)
-    assert plan.mean_noise_std == pytest.approx(0.1 * before.mean_noise_std)
+    plan = solved()
+    plain = solved(recipe="none")
+    assert plain.spec.server is None
+    assert plain.spec.clipping_norm == 1.0
+    for group, plain_group in zip(plan.groups, plain.groups, strict=True):
+        assert group.noise_multiplier == pytest.approx(
+            plain_group.noise_multiplier, rel=1e-6
+        )
+        assert group.sampling_ratio == pytest.approx(
+            plain_group.sampling_ratio, rel=1e-6
+        )
+        assert group.weight == pytest.approx(plain_group.weight, rel=1e-6)
+    assert plan.mean_noise_std == pytest.approx(0.1 * plain.mean_noise_std)
 
 
 def test_a_solved_spec_gives_the_same_plan_again():
@@ -69,15 +75,15 @@ def test_a_solved_spec_gives_the_same_plan_again():
 
 
 @pytest.mark.parametrize(
-    "given",
+    "fields",
     [
         {"clipping_norm": 1.0}, {"server": {"optimizer": "sgd"}}, {"averaging": {}},
         {"recipe": "none"}, {"planning": {"accountant": "rdp", "clipping": {}}},
         {"planning": {"ratios": "uniform", "accountant": "rdp"}},
     ],
 )  # fmt: skip
-def test_explicit_fields_stay_as_given(given):
-    spec = Spec.parse({**DATA, **given})
+def test_explicit_fields_stay_as_given(fields):
+    spec = Spec.parse({**DATA, **fields})
     plan = solve(spec, second_opinion=False)
     assert (plan.spec.server, plan.spec.averaging) == (spec.server, spec.averaging)
     assert plan.spec.clipping_norm == 1.0
@@ -85,7 +91,7 @@ def test_explicit_fields_stay_as_given(given):
 
 
 @pytest.mark.parametrize(
-    "known",
+    "settings",
     [
         {"heterogeneity": 0.1 / 6},
         {"least_share": 0.0},
@@ -93,12 +99,12 @@ def test_explicit_fields_stay_as_given(given):
         {"constants": {"smoothness": 1.0, "initial_gap": 2.0}},
     ],
 )
-def test_what_is_known_for_planning_leaves_the_recipe_on(known):
-    """A heterogeneity of updates before clipping shrinks as they do: 0.05 of 0.3 is 0.1 / 6."""
-    plan = solved(planning={"accountant": "rdp", **known})
+def test_what_is_known_for_planning_leaves_the_recipe_on(settings):
+    """Clipping shrinks heterogeneity as it does updates: 0.05 of 0.3 is 0.1 / 6."""
+    plan = solved(planning={"accountant": "rdp", **settings})
     assert plan.spec.clipping_norm == 0.1
     assert plan.spec.recipe.decides == ("clipping_norm", "server", "averaging")
-    if "heterogeneity" in known:
+    if "heterogeneity" in settings:
         weights = [group.weight for group in solved().groups]
         assert [group.weight for group in plan.groups] == pytest.approx(weights)
 
@@ -117,20 +123,22 @@ def test_by_name_the_recipe_decides_what_is_left():
 
 
 @pytest.mark.parametrize(
-    "given", [{}, {"clipping_norm": 0.5}, {"local": {"momentum": 0.9}}]
+    "fields", [{}, {"clipping_norm": 0.5}, {"local": {"momentum": 0.9}}]
 )
-def test_a_source_alone_decides_what_the_name_decides(given):
-    """A list of fields, as solved specs write it, is kept, and an empty one decides nothing."""
-    by_name = Spec.parse({**DATA, **given, "recipe": "default"})
-    assert Spec.parse({**DATA, **given, "recipe": {"source": "default"}}) == by_name
-    assert Spec.parse({**DATA, **given, "recipe": {}}) == by_name
+def test_a_source_alone_decides_what_the_name_decides(fields):
+    """A list of fields, as solved specs write it, is kept; an empty one decides
+    nothing.
+    """
+    by_name = Spec.parse({**DATA, **fields, "recipe": "default"})
+    assert Spec.parse({**DATA, **fields, "recipe": {"source": "default"}}) == by_name
+    assert Spec.parse({**DATA, **fields, "recipe": {}}) == by_name
     assert Spec.parse(by_name.model_dump(mode="json")) == by_name
     nothing = Spec.parse(
-        {**DATA, **given, "recipe": {"source": "default", "decides": []}}
+        {**DATA, **fields, "recipe": {"source": "default", "decides": []}}
     )
     assert nothing.recipe.decides == ()
     for recipe in ("default", {"source": "default", "decides": []}):
-        plan = solved(**given, recipe=recipe)
+        plan = solved(**fields, recipe=recipe)
         assert Plan.parse(json.loads(plan.to_json())).digest == plan.digest
 
 
@@ -141,12 +149,12 @@ def test_momentum_carries_a_client_no_farther_than_thirty_steps():
         (30, 0.9, 213.8),
         (7, 0.0, 7.0),
     ):
-        by_sum = sum(sum(momentum**k for k in range(n)) for n in range(1, steps + 1))
-        assert walk(steps, momentum) == pytest.approx(by_sum)
+        # Step n moves by the sum of momentum^k over the n gradients so far.
+        moves = [float(np.sum(momentum ** np.arange(n))) for n in range(1, steps + 1)]
+        assert walk(steps, momentum) == pytest.approx(sum(moves))
         assert walk(steps, momentum) == pytest.approx(length, rel=1e-3)
-    assert walk(5, 1 - 1e-14) == pytest.approx(
-        15.0, rel=0.7
-    )  # at its bounds despite rounding
+    # At its bounds despite rounding.
+    assert walk(5, 1 - 1e-14) == pytest.approx(15.0, rel=0.7)
     for steps, momentum in ((5, 0.0), (200, 0.0), (5, 0.9), (25, 0.1)):
         assert local_rate(steps, momentum) == 0.1
     assert local_rate(30, 0.9) == pytest.approx(0.1 * 30 / walk(30, 0.9), rel=1e-3)
@@ -154,10 +162,8 @@ def test_momentum_carries_a_client_no_farther_than_thirty_steps():
 
 
 def test_the_recipe_decides_the_local_rate_of_momentum():
-    plan, plain = (
-        solved(local={"steps": 30, "momentum": 0.9}),
-        solved(local={"steps": 30}),
-    )
+    plan = solved(local={"steps": 30, "momentum": 0.9})
+    plain = solved(local={"steps": 30})
     assert "local.learning_rate" in plan.spec.recipe.decides
     assert plan.spec.local.learning_rate == local_rate(30, 0.9)
     # the step of the server and the clipping norm are those of the unit, 0.1

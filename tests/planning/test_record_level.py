@@ -32,11 +32,12 @@ def records(**changes):
 
 
 def dp_sgd(gradient, steps, rate, std, runs, p):
-    """Updates of many runs [runs, p] of noisy steps from zero; ``gradient`` sees [runs, p]."""
-    random, theta = np.random.default_rng(5), np.zeros((runs, p))
+    """Updates of many runs [runs, p] of noisy steps from zero."""
+    generator = np.random.default_rng(5)
+    theta = np.zeros((runs, p))
     for _ in range(steps):
         theta -= rate * (
-            gradient(theta, random) + std * random.standard_normal((runs, p))
+            gradient(theta, generator) + std * generator.standard_normal((runs, p))
         )
     return theta
 
@@ -46,10 +47,15 @@ def spread_of(updates):
 
 
 def test_eq_3_and_7_against_clipped_gradients_that_are_drawn():
-    """Gradients of random sign, all longer than c, on a loss that is linear in theta."""
-    p, clip, z, batch, steps, rate = 8, 0.7, 0.9, 4, 6, 0.3
+    """Gradients of random sign, longer than c, on a loss that is linear in theta."""
+    p = 8
+    clip = 0.7
+    z = 0.9
+    batch = 4
+    steps = 6
+    rate = 0.3
     mean = np.zeros(p)
-    mean[0] = clip * 0.4  # sign +1 with chance 0.7
+    mean[0] = clip * 0.4  # the sign is +1 with chance 0.7
 
     def gradient(theta, random):
         signs = np.where(random.random((len(theta), batch)) < 0.7, 1.0, -1.0)
@@ -58,33 +64,39 @@ def test_eq_3_and_7_against_clipped_gradients_that_are_drawn():
         return drawn
 
     updates = dp_sgd(gradient, steps, rate, clip * z / batch, 200_000, p)
-    one = level.clipped_gradient_variance(
+    step_variance = level.clipped_gradient_variance(
         clip, z, batch, p, mean_norm=float(np.linalg.norm(mean))
     )
     assert spread_of(updates) == pytest.approx(
-        level.update_variance(steps, rate, one), rel=0.01
+        level.update_variance(steps, rate, step_variance), rel=0.01
     )
     without = level.update_variance(
         steps, rate, level.clipped_gradient_variance(clip, z, batch, p)
     )
-    assert spread_of(updates) > without * 1.01  # the term that Eq. 3 drops is seen here
+    # The term that Eq. 3 drops is seen here.
+    assert spread_of(updates) > without * 1.01
 
 
 def test_eq_7_leaves_out_how_a_quadratic_forgets():
-    """Curvature 1: a step's noise shrinks by 1 - eta per step; Eq. 7 is its limit for small eta."""
-    p, steps, rate, std = 5, 10, 0.1, 0.5
+    """Curvature 1: noise shrinks by 1 - eta a step; Eq. 7 is the limit of small eta."""
+    p = 5
+    steps = 10
+    rate = 0.1
+    std = 0.5
     updates = dp_sgd(lambda theta, random: theta - 1.0, steps, rate, std, 200_000, p)
-    one = p * std**2
-    exact = rate**2 * one * sum((1 - rate) ** (2 * k) for k in range(steps))
+    step_variance = p * std**2
+    exact = rate**2 * step_variance * sum((1 - rate) ** (2 * k) for k in range(steps))
     assert spread_of(updates) == pytest.approx(exact, rel=0.01)
     assert (
         exact
-        < level.update_variance(steps, rate, one)
+        < level.update_variance(steps, rate, step_variance)
         < exact / (1 - rate) ** (2 * steps)
     )
     small = rate / 1000
-    slow = small**2 * one * sum((1 - small) ** (2 * k) for k in range(steps))
-    assert level.update_variance(steps, small, one) == pytest.approx(slow, rel=2e-3)
+    slow = small**2 * step_variance * sum((1 - small) ** (2 * k) for k in range(steps))
+    assert level.update_variance(steps, small, step_variance) == pytest.approx(
+        slow, rel=2e-3
+    )
 
 
 @given(
@@ -97,9 +109,9 @@ def test_no_weights_beat_the_oracle(variances, random):
     assert level.mean_variance(best, variances) == pytest.approx(
         1 / sum(1 / v for v in variances)
     )
-    other = np.array([random.random() + 1e-9 for _ in variances])
-    other /= other.sum()
-    assert level.mean_variance(other, variances) >= level.mean_variance(
+    worse = np.array([random.random() + 1e-9 for _ in variances])
+    worse /= worse.sum()
+    assert level.mean_variance(worse, variances) >= level.mean_variance(
         best, variances
     ) * (1 - 1e-9)
 
@@ -126,31 +138,31 @@ def test_every_budget_is_kept_and_used_up():
 
 
 def test_replaced_records_need_more_noise():
-    added, replaced = solve(records()), solve(records(relation="replace_one"))
-    for one, other in zip(added.groups, replaced.groups, strict=True):
-        assert other.noise_multiplier > one.noise_multiplier
-        assert spent(replaced)[other.name] <= other.epsilon
+    added = solve(records())
+    replaced = solve(records(relation="replace_one"))
+    for added_group, replaced_group in zip(added.groups, replaced.groups, strict=True):
+        assert replaced_group.noise_multiplier > added_group.noise_multiplier
+        assert spent(replaced)[replaced_group.name] <= replaced_group.epsilon
 
 
 @given(st.floats(0.3, 8.0), st.floats(1.05, 4.0))
 @settings(max_examples=5, deadline=None)
 def test_more_epsilon_is_never_more_noise(epsilon, factor):
-    data, found = record_data(), []
+    data = record_data()
+    noise_multipliers = []
     for budget in (epsilon, epsilon * factor):
         data["groups"] = [{**data["groups"][0], "epsilon": budget}]
         plan = solve(Spec.parse(data))
         assert spent(plan)["strict"] <= budget
-        found.append(plan.groups[0].noise_multiplier)
-    assert found[1] < found[0]
+        noise_multipliers.append(plan.groups[0].noise_multiplier)
+    assert noise_multipliers[1] < noise_multipliers[0]
 
 
 def test_fewer_turns_need_less_noise():
-    all_rounds, one = (
-        level.solve_records(records()),
-        level.solve_records(records(), participations=1),
-    )
-    for more, less in zip(all_rounds.groups, one.groups, strict=True):
-        assert less.noise_multiplier < more.noise_multiplier
+    all_rounds = level.solve_records(records())
+    one_turn = level.solve_records(records(), participations=1)
+    for group, one_turn_group in zip(all_rounds.groups, one_turn.groups, strict=True):
+        assert one_turn_group.noise_multiplier < group.noise_multiplier
     with pytest.raises(
         InputError, match=r"participations: must be in \[1, 5\], found 6"
     ):
@@ -183,16 +195,17 @@ def test_minimum_epsilon_gives_everybody_the_strictest_noise():
     plan = level.solve_records(
         records(planning={"weights": "population"}), strictest=True
     )
-    own = solve(records())
-    assert plan.groups[0].noise_multiplier == own.groups[0].noise_multiplier
-    assert plan.groups[1].noise_multiplier > own.groups[1].noise_multiplier
+    own_noise_plan = solve(records())
+    assert plan.groups[0].noise_multiplier == own_noise_plan.groups[0].noise_multiplier
+    assert plan.groups[1].noise_multiplier > own_noise_plan.groups[1].noise_multiplier
     assert spent(plan)["loose"] <= 1.0
     assert plan.groups[1].epsilon == 4.0
     assert level.client_weights(plan) == pytest.approx([100 / 780, 240 / 780])
 
 
 def test_budgets_of_clients_become_budgets_of_records():
-    spec, sizes = make_spec(delta="n^-1.1"), {"strict": 3, "loose": 40}
+    spec = make_spec(delta="n^-1.1")
+    sizes = {"strict": 3, "loose": 40}
     plan = level.record_level(spec, sizes)
     assert plan == level.record_level(solve(spec, second_opinion=False), sizes)
     assert [(g.epsilon, g.delta) for g in plan.groups] == [

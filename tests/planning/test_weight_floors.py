@@ -20,8 +20,8 @@ MODEL = {"name": "mlp-digits", "parameters": 2410}
 
 def floored(floors, **planning):
     """Groups of 300 clients with epsilon 1, 2, ... and these least weights."""
-    each = ({"name": f"g{m}", "epsilon": m + 1.0} for m in range(len(floors)))
-    groups: list[dict[str, Any]] = [{**one, "clients": 300} for one in each]
+    plain_groups = ({"name": f"g{m}", "epsilon": m + 1.0} for m in range(len(floors)))
+    groups: list[dict[str, Any]] = [{**group, "clients": 300} for group in plain_groups]
     for group, weight in zip(groups, floors, strict=True):
         if weight is not None:
             group["min_weight"] = weight
@@ -38,77 +38,85 @@ def test_weights_that_follow_cohorts_are_not_searched_over(rule):
 
 @pytest.mark.parametrize("release", ["joint", "per_group"])
 @pytest.mark.parametrize(
-    "least", [[0.3, 0.3, 0.2], [0.5, None, None], [None, 0.1, None]]
+    "floors", [[0.3, 0.3, 0.2], [0.5, None, None], [None, 0.1, None]]
 )
-def test_the_search_reaches_what_scipy_reaches(least, release):
-    """SciPy's search over cohorts with the best weights for each, from its own result and ours."""
-    spec = floored(least, release=release)
+def test_the_search_reaches_what_scipy_reaches(floors, release):
+    """SciPy searches over cohorts, each with its best weights."""
+    spec = floored(floors, release=release)
     model = error_model(task_of(spec, problem_of(spec)))
     limits = model.task.limits
     total = model.task.problem.cohort
     starts = starts_of(model.task)
 
-    def within(x):
-        shares = np.exp(np.append(x, 0.0))
+    def within(variables):
+        shares = np.exp(np.append(variables, 0.0))
         return (
             limits.min_cohorts
             + (total - limits.min_cohorts.sum()) * shares / shares.sum()
         )
 
-    found = [model.error(local_minimum(model, start).cohorts) for start in starts[:2]]
-    x, exact = np.zeros(2), {"xatol": 1e-6, "fatol": 1e-9, "maxiter": 2000}
-    for _ in range(2):  # once more from where it ended, since it can stall
+    errors = [model.error(local_minimum(model, start).cohorts) for start in starts[:2]]
+    position = np.zeros(2)
+    exact = {"xatol": 1e-6, "fatol": 1e-9, "maxiter": 2000}
+    # Once more from where it ended, since it can stall.
+    for _ in range(2):
         theirs = optimize.minimize(
-            lambda x: model.error(within(x)) / found[0],
-            x,
+            lambda variables: model.error(within(variables)) / errors[0],
+            position,
             method="Nelder-Mead",
             options=exact,
         )
-        x = theirs.x
-    assert found[0] == pytest.approx(found[1], rel=1e-4)
+        position = theirs.x
+    assert errors[0] == pytest.approx(errors[1], rel=1e-4)
     assert 1 - 1e-5 <= 1 / theirs.fun <= 1 + 1e-5
 
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_floors_that_fix_all_weights_are_planned_as_those_weights(count):
-    spec, fixed = (
-        floored([1 / count] * count),
-        floored([None] * count, weights="population"),
+    spec = floored([1 / count] * count)
+    fixed = floored([None] * count, weights="population")
+    free_plan = optimised(spec, problem_of(spec))
+    fixed_plan = optimised(fixed, problem_of(fixed))
+    assert free_plan.objective.value == pytest.approx(
+        fixed_plan.objective.value, rel=1e-5
     )
-    found, expected = (
-        optimised(spec, problem_of(spec)),
-        optimised(fixed, problem_of(fixed)),
-    )
-    assert found.objective.value == pytest.approx(expected.objective.value, rel=1e-5)
-    assert found.status.startswith("optimal")
+    assert free_plan.status.startswith("optimal")
+
+
+def prices_of(costs, min_weights):
+    """The prices of the dual bound, whose weighted mean is 1 with the floors."""
+    costs = np.where(min_weights > 0, costs, costs.min())
+    return costs / (costs.min() + (costs - costs.min()) @ min_weights)
 
 
 @pytest.mark.parametrize(
-    ("least", "planning"),
+    ("floors", "planning"),
     [
-        ([0.6, 0.4], {}), ([0.5, 0.3, None], {}), ([0.3, None, 0.1, 0.2], {}),
-        ([0.5, 0.3, None], {"ratios": "noise"}), ([0.5, 0.3, None], {"release": "per_group"}),
+        ([0.6, 0.4], {}),
+        ([0.5, 0.3, None], {}),
+        ([0.3, None, 0.1, 0.2], {}),
+        ([0.5, 0.3, None], {"ratios": "noise"}),
+        ([0.5, 0.3, None], {"release": "per_group"}),
     ],
-)  # fmt: skip
-def test_the_dual_bound_knows_the_floors(least, planning):
+)
+def test_the_dual_bound_knows_the_floors(floors, planning):
     """Sharp at the optimum, and below the error of any cohorts within the limits."""
-    spec = floored(least, **planning)
+    spec = floored(floors, **planning)
     problem = problem_of(spec)
-    task, found = task_of(spec, problem), optimised(spec, problem)
-    assert float(found.status.split("within ")[1].split(" ")[0]) < 0.005
+    task = task_of(spec, problem)
+    plan = optimised(spec, problem)
+    assert float(plan.status.split("within ")[1].split(" ")[0]) < 0.005
     model = error_model(task)
-    floors = model.task.limits.min_weights
-    noise = model.noise(found.cohorts)
-    weights = model.weights(found.cohorts)
-    nu = mean_noise_multiplier(weights, found.cohorts, noise, task.release)
-    tangent = 2 * (model.error(found.cohorts) + task.coefficients.bias) / nu
-    costs = local_minimum(model, found.cohorts).weight_costs
-    costs = np.where(floors > 0, costs, costs.min())
-    prices = costs / (costs.min() + (costs - costs.min()) @ floors)
-    bound = lower_bound(model, tangent, prices, found.cohorts).error
-    source = np.random.default_rng(len(least))
+    min_weights = model.task.limits.min_weights
+    noise = model.noise(plan.cohorts)
+    weights = model.weights(plan.cohorts)
+    mean_noise = mean_noise_multiplier(weights, plan.cohorts, noise, task.release)
+    tangent = 2 * (model.error(plan.cohorts) + task.coefficients.bias) / mean_noise
+    prices = prices_of(local_minimum(model, plan.cohorts).weight_costs, min_weights)
+    bound = lower_bound(model, tangent, prices, plan.cohorts).error
+    source = np.random.default_rng(len(floors))
     for _ in range(300):
-        cohorts = problem.cohort * source.dirichlet(np.ones(len(least)))
+        cohorts = problem.cohort * source.dirichlet(np.ones(len(floors)))
         cohorts = np.maximum(cohorts, model.task.limits.min_cohorts)
         error = model.error(cohorts)
         # raising small cohorts to their limits may add a few clients
