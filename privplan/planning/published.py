@@ -1,23 +1,24 @@
 """Problem 1 of GDPFed+ as published: its terms, kept fractions, and exact solution.
 
 With participation weights w_m = r_m^2 / sum r^2 =: p_m and Theorem 1's closed form
-sigma_m^2 = c_m q_m^2 inserted, w_m sigma_m^2 / r_m^2 = a_m p_m with a_m = c_m / N_m^2. With
-Remark 3's sparsification, sqrt(phi*_m) = 2 u_m for u_m = a_m p_m / (eta tau mu4), and the
-objective of Appendix F is
+sigma_m^2 = c_m q_m^2 inserted, w_m sigma_m^2 / r_m^2 = a_m p_m with a_m = c_m / N_m^2.
+With Remark 3's sparsification, sqrt(phi*_m) = 2 u_m for u_m = a_m p_m / (eta tau mu4),
+and the objective of Appendix F is
 
     mu4 + mu4 sum_m G(u_m) / k_m,   k_m = a_m / (eta tau mu4),   sum_m u_m / k_m = 1,
     G(u) = 4 u^2 - 4 u^3 for u <= 1/2, and u beyond, where no coordinate is kept.
 
-It is free of scale: only the proportions p count, and the cohort sets the scale afterwards.
-The KKT conditions ask for one slope G'(u_m) in all groups, so u_m is one number
-1 / sum_m (1/k_m), p_m is proportional to 1/a_m, and q_m to 1/sqrt(c_m), that is to
-epsilon_m / sqrt(epsilon_m + 2 log(1/delta_m)). G equals its convex envelope up to u = 1/6:
-up to there, Jensen's inequality makes this the global optimum. Without sparsification
-G(u) = 4 u^2, convex everywhere.
+It is free of scale: only the proportions p count, and the cohort sets the scale
+afterwards. The KKT conditions ask for one slope G'(u_m) in all groups, so u_m is one
+number 1 / sum_m (1/k_m), p_m is proportional to 1/a_m, and q_m to 1/sqrt(c_m), that is
+to epsilon_m / sqrt(epsilon_m + 2 log(1/delta_m)). G equals its convex envelope up to
+u = 1/6: up to there, Jensen's inequality makes this the global optimum. Without
+sparsification G(u) = 4 u^2, convex everywhere.
 
-Beyond u = 1/6 (noise so large that a group is better thrown away), and when q_m <= 1 binds so
-that the freedom of scale is lost, the problem is solved numerically from many starts; the
-status says how many of them agree. A kept fraction is never below one coordinate.
+Beyond u = 1/6 (noise so large that a group is better thrown away), and when q_m <= 1
+binds so that the freedom of scale is lost, the problem is solved numerically from many
+starts; the status says how many of them agree. A kept fraction is never below one
+coordinate.
 
 With a tight accountant inserted instead of the closed form the problem is degenerate;
 ``degenerate_warning`` reports it with both values.
@@ -29,6 +30,7 @@ import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,18 +48,36 @@ from privplan.planning.task import project
 from privplan.spec.spec import Spec
 
 Floats = NDArray[np.float64]
-Objective = Callable[[Floats], tuple[float, Floats]]  # cohorts -> value and gradient
+Objective = Callable[[Floats], tuple[float, Floats]]
+"""Value and gradient at cohorts."""
 
-_MOST_STEPS = 300
-_LEAST_GAIN = 1e-11
+_CONVEX_UP_TO = 1 / 6  # u up to which G equals its convex envelope
+_STARTS = 24  # far more than the local optima of any preset
+
+# Of the descent: steps, and the predicted gain, relative to the value, at which it
+# ends.
+_MAX_STEPS = 300
+_SMALLEST_GAIN = 1e-11
+# A step may be worse than the last value, but not than the worst of so many before it.
 _MEMORY = 5
-_CONVEX_UP_TO = 1 / 6
-_STARTS = 24
+# It must gain this part of what its slope predicts, else it is halved down to the end.
+_SUFFICIENT_GAIN = 1e-4
+_SHORTEST_STEP = 1e-8
+# Factors between the lengths of two steps: the least, the largest, and without a bend.
+_SHORTER = 1e-3
+_LONGER = 1e3
+_WITHOUT_BEND = 10
 
 
 @dataclass(frozen=True)
 class Ratios:
-    """A choice of cohorts, its objective, and how far it is certified to be from the optimum."""
+    """A choice of cohorts.
+
+    Attributes:
+        cohorts: expected clients of a round, shape (groups,).
+        value: Problem 1's objective there.
+        status: how far it is certified to be from the optimum.
+    """
 
     cohorts: Floats
     value: float
@@ -71,7 +91,10 @@ def best_kept(
     constants: StepConstants,
     dimension: int,
 ) -> Floats:
-    """Remark 3: k*_m/d = 1 - 2 w_m sigma_m^2 / (eta tau mu4 r_m^2), at least one coordinate."""
+    """The kept fractions of Remark 3, shape (groups,), each at least one coordinate.
+
+    k*_m/d = 1 - 2 w_m sigma_m^2 / (eta tau mu4 r_m^2).
+    """
     shrink = 2 * weights * noise**2 / (constants.progress * constants.mu4 * cohorts**2)
     return np.clip(1 - shrink, 1 / dimension, 1.0)
 
@@ -79,10 +102,10 @@ def best_kept(
 def kept_fractions(
     spec: Spec, problem: Problem, cohorts: Floats, noise: Floats, weights: Floats
 ) -> Floats:
-    """Kept fractions k_m / d by the spec: given numbers, or Remark 3, shape (groups,)."""
-    given = spec.kept_fractions()
-    if given is not None:
-        return np.array(given)
+    """Kept fractions k_m / d: the spec's, or those of Remark 3, shape (groups,)."""
+    fractions_of_spec = spec.kept_fractions()
+    if fractions_of_spec is not None:
+        return np.array(fractions_of_spec)
     return best_kept(weights, noise, cohorts, problem.constants, problem.dimension)
 
 
@@ -100,13 +123,13 @@ def published_terms(
     variance at its bound C^2. Theorem 3 prints r_m q_m in its last term; its proof and
     Problem 1 have r_m^2, which is used here.
     """
-    constants, kept_weights = problem.constants, weights * np.sqrt(kept_fractions)
+    constants = problem.constants
+    kept_weights = weights * np.sqrt(kept_fractions)
     nu_squared = mean_noise_multiplier(kept_weights, cohorts, noise, release) ** 2
+    lost = np.sum(weights * (1 - kept_fractions) ** 2)
     return {
         "local_variance": constants.mu4,
-        "sparsification": float(
-            constants.mu4 * np.sum(weights * (1 - kept_fractions) ** 2)
-        ),
+        "sparsification": float(constants.mu4 * lost),
         "privacy_noise": float(constants.mu5 * nu_squared),
     }
 
@@ -115,12 +138,16 @@ def published_value(
     problem: Problem, cohorts: Floats, noise: Floats, sparsified: bool
 ) -> float:
     """Problem 1's objective (Appendix F) for any noise multipliers."""
-    constants, weights = problem.constants, participation(cohorts, noise)
-    kept = np.ones_like(cohorts)
+    constants = problem.constants
+    weights = participation(cohorts, noise)
+    kept_fractions = np.ones_like(cohorts)
     if sparsified:
-        kept = best_kept(weights, noise, cohorts, constants, problem.dimension)
-    noise_term = constants.mu5 * kept * weights * noise**2 / cohorts**2
-    return float(np.sum(weights * (constants.mu4 * (1 + (1 - kept) ** 2) + noise_term)))
+        kept_fractions = best_kept(
+            weights, noise, cohorts, constants, problem.dimension
+        )
+    local_variance = constants.mu4 * (1 + (1 - kept_fractions) ** 2)
+    noise_term = constants.mu5 * kept_fractions * weights * noise**2 / cohorts**2
+    return float(np.sum(weights * (local_variance + noise_term)))
 
 
 def closed_form_noise(problem: Problem, cohorts: Floats) -> Floats:
@@ -139,16 +166,24 @@ def closed_form_value(problem: Problem, cohorts: Floats, sparsified: bool) -> fl
 def solve_published(problem: Problem, sparsified: bool) -> Ratios:
     """The ratios that minimise Problem 1 with the closed form inserted."""
     clients = np.asarray(problem.clients, dtype=float)
-    rates = np.asarray(problem.closed_form_factors) / clients**2
-    rates = rates / (problem.constants.progress * problem.constants.mu4)
-    shares, level = (1 / rates) / (1 / rates).sum(), 1 / float((1 / rates).sum())
+
+    # The exact solution: shares p_m in proportion to 1 / k_m, and u_m = 1 / sum
+    # (1/k_m).
+    slopes = np.asarray(problem.closed_form_factors) / clients**2
+    slopes = slopes / (problem.constants.progress * problem.constants.mu4)
+    inverse_slopes = 1 / slopes
+    shares = inverse_slopes / inverse_slopes.sum()
+    level = 1 / float(inverse_slopes.sum())
     cohorts = problem.cohort * np.sqrt(shares) / np.sqrt(shares).sum()
     fits = bool(np.all(cohorts <= clients * (1 + 1e-12)))
     if fits and (not sparsified or level <= _CONVEX_UP_TO or len(clients) == 1):
         cohorts = np.minimum(cohorts, clients)
         status = "optimal: exact solution of Problem 1 with Theorem 1's closed form"
         return Ratios(cohorts, closed_form_value(problem, cohorts, sparsified), status)
-    reason = "the noise is beyond its convex range" if fits else "q <= 1 binds"
+
+    reason = "q <= 1 binds"
+    if fits:
+        reason = "the noise is beyond its convex range"
     cohorts, agreeing = _searched(problem, cohorts, sparsified)
     value = closed_form_value(problem, cohorts, sparsified)
     status = (
@@ -158,27 +193,37 @@ def solve_published(problem: Problem, sparsified: bool) -> Ratios:
 
 
 def _searched(problem: Problem, start: Floats, sparsified: bool) -> tuple[Floats, int]:
-    """Cohorts with the caps r_m <= N_m, and how many of the local searches reached them."""
+    """Cohorts with the caps r_m <= N_m, and how many local searches reached them."""
     clients = np.asarray(problem.clients, dtype=float)
     total = problem.cohort
-    least = np.full_like(clients, total * 1e-6)
-    generator, uniform = np.random.default_rng(0), total * clients / clients.sum()
+    lower = np.full_like(clients, total * 1e-6)  # a share that no plan can tell from 0
+
+    generator = np.random.default_rng(0)
+    uniform = total * clients / clients.sum()
     starts = [np.minimum(start, clients), uniform]
-    starts += [
-        total * generator.dirichlet(np.ones(len(clients))) for _ in range(_STARTS - 2)
-    ]
-    base = problem.constants.mu4
-    scale = closed_form_value(problem, uniform, sparsified) - base
+    while len(starts) < _STARTS:
+        starts.append(total * generator.dirichlet(np.ones(len(clients))))
+
+    # mu4 is the same everywhere, and hides how the rest changes.
+    constant = problem.constants.mu4
+    scale = closed_form_value(problem, uniform, sparsified) - constant
 
     def objective(cohorts: Floats) -> float:
-        return (closed_form_value(problem, cohorts, sparsified) - base) / scale
+        return (closed_form_value(problem, cohorts, sparsified) - constant) / scale
 
-    found = [
-        descend(differences(objective), begin, least, clients, total)
-        for begin in starts
-    ]
-    values = np.array([objective(cohorts) for cohorts in found])
-    return found[int(values.argmin())], int(np.sum(values <= values.min() * (1 + 1e-6)))
+    gradient = differences(objective)
+    minima = [descend(gradient, begin, lower, clients, total) for begin in starts]
+    values = np.array([objective(cohorts) for cohorts in minima])
+    agreeing = int(np.sum(values <= values.min() * (1 + 1e-6)))
+    return minima[int(values.argmin())], agreeing
+
+
+class _Point(NamedTuple):
+    """Where the descent is: cohorts, the objective there, and its gradient."""
+
+    cohorts: Floats
+    value: float
+    gradient: Floats
 
 
 def descend(
@@ -186,52 +231,74 @@ def descend(
 ) -> Floats:
     """Returns a local minimiser over values in [lower, upper] that sum to ``total``.
 
-    Spectral projected gradients (Birgin, Martinez and Raydan 2000). Distances are measured relative
-    to the root of the values: where costs fall as 1 / r, the curvature of all groups is then alike.
+    Distances are measured relative to the root of the values: where costs fall as
+    1 / r, the curvature of all groups is then alike.
+
+    Source: spectral projected gradients (Birgin, Martinez and Raydan 2000).
     """
-    x = project(start, lower, upper, total)
-    value, slope = objective(x)
-    least, at, recent = value, x, deque([value], _MEMORY)
-    pull = slope - float(slope @ x) / float(x.sum())
-    length = 0.5 / max(float(np.abs(pull).max()), 1e-300)
-    for _ in range(_MOST_STEPS):
-        step = fill(x - length * x * slope, x, lower, upper, total)[0] - x
-        predicted = float(slope @ step)
-        if predicted > -_LEAST_GAIN * abs(value):
+    start = project(start, lower, upper, total)
+    point = _Point(start, *objective(start))
+    best = point
+    recent = deque([point.value], _MEMORY)
+
+    # The first step moves no value by more than half of itself.
+    mean_slope = float(point.gradient @ start) / float(start.sum())
+    steepest = float(np.abs(point.gradient - mean_slope).max())
+    length = 0.5 / max(steepest, 1e-300)
+    for _ in range(_MAX_STEPS):
+        aim = point.cohorts - length * point.cohorts * point.gradient
+        projected, _ = fill(aim, point.cohorts, lower, upper, total)
+        step = projected - point.cohorts
+        predicted = float(point.gradient @ step)
+        if predicted > -_SMALLEST_GAIN * abs(point.value):
             break
-        part = 1.0
-        while True:
-            moved = x + part * step
-            found, new = objective(moved)
-            if found <= max(recent) + 1e-4 * part * predicted:
-                break
-            part /= 2
-            if part < 1e-8:
-                return at
-        change, bend = moved - x, float((moved - x) @ (new - slope))
-        squares = float(change @ (change / x))
-        length = (
-            min(max(squares / bend, 1e-3 * length), 1e3 * length)
-            if bend > 0
-            else 10 * length
-        )
-        x, value, slope = moved, found, new
-        recent.append(value)
-        if value < least:
-            least, at = value, x
-    return at
+        moved = _moved(objective, point, step, max(recent))
+        if moved is None:
+            break
+        length = _next_length(point, moved, length)
+        point = moved
+        recent.append(point.value)
+        if point.value < best.value:
+            best = point
+    return best.cohorts
+
+
+def _moved(
+    objective: Objective, point: _Point, step: Floats, worst: float
+) -> _Point | None:
+    """The point after the largest part of a step that gains enough, if any does."""
+    predicted = float(point.gradient @ step)
+    part = 1.0
+    while part >= _SHORTEST_STEP:
+        cohorts = point.cohorts + part * step
+        value, gradient = objective(cohorts)
+        if value <= worst + _SUFFICIENT_GAIN * part * predicted:
+            return _Point(cohorts, value, gradient)
+        part /= 2
+    return None
+
+
+def _next_length(point: _Point, moved: _Point, length: float) -> float:
+    """Length of the next step: the inverse curvature along the last one."""
+    change = moved.cohorts - point.cohorts
+    bend = float(change @ (moved.gradient - point.gradient))
+    if not bend > 0:
+        return _WITHOUT_BEND * length
+    squares = float(change @ (change / point.cohorts))
+    return min(max(squares / bend, _SHORTER * length), _LONGER * length)
 
 
 def differences(objective: Callable[[Floats], float]) -> Objective:
     """The objective with its gradient by central differences."""
 
-    def both(at: Floats) -> tuple[float, Floats]:
+    def with_gradient(cohorts: Floats) -> tuple[float, Floats]:
         rises = [
-            objective(at + step) - objective(at - step) for step in np.diag(1e-6 * at)
+            objective(cohorts + step) - objective(cohorts - step)
+            for step in np.diag(1e-6 * cohorts)
         ]
-        return objective(at), np.array(rises) / (2e-6 * at)
+        return objective(cohorts), np.array(rises) / (2e-6 * cohorts)
 
-    return both
+    return with_gradient
 
 
 def degenerate_warning(
@@ -239,29 +306,37 @@ def degenerate_warning(
 ) -> str | None:
     """A warning when an accountant inserted in Problem 1 rewards ignoring groups.
 
-    Problem 1's weights w_m = r_m^2 / sum r^2 change what is being minimised, and nothing in
-    it pays for ignoring a group. Theorem 1's sigma ~ q hides that; with a tight accountant
-    the privacy term is least when the whole cohort comes from the group of the largest epsilon.
+    Problem 1's weights w_m = r_m^2 / sum r^2 change what is being minimised, and
+    nothing in it pays for ignoring a group. Theorem 1's sigma ~ q hides that; with a
+    tight accountant the privacy term is least when the whole cohort comes from the
+    group of the largest epsilon.
+
+    Args:
+        problem: the planning problem.
+        cohorts: those of the plan, shape (groups,).
+        noise: the plan's noise multipliers, shape (groups,).
+        accountant: the tight one.
     """
     if len(cohorts) == 1:
         return None
     loosest = int(np.lexsort((problem.clients, problem.epsilons))[-1])
     corner_cohort = min(problem.cohort, float(problem.clients[loosest]))
-    corner = (
-        least_noise(
-            problem, loosest, corner_cohort / problem.clients[loosest], accountant
-        )
-        / corner_cohort
-    )
+    corner_ratio = corner_cohort / problem.clients[loosest]
+    corner_noise = least_noise(problem, loosest, corner_ratio, accountant)
+
+    # Noise of the mean in clipping norms: sqrt(sum_m r_m^4 sigma_m^2 / r_m^2) / sum
+    # r^2.
+    corner = corner_noise / corner_cohort
     square = cohorts**2
     plan = math.sqrt(float(np.sum(square * noise**2))) / float(square.sum())
     if corner >= plan or corner_cohort < problem.cohort:
         return None
     mu5 = problem.constants.mu5
     return (
-        f"planning.ratios: Problem 1 is degenerate with accountant {accountant} inserted: its "
-        f"privacy term falls from {mu5 * plan**2:.4g} to {mu5 * corner**2:.4g} when the whole "
-        f"cohort of {problem.cohort:g} comes from group {problem.names[loosest]} and the others "
-        "are never asked, since nothing in it pays for ignoring a group; the ratios therefore "
-        "minimise it with Theorem 1's closed form inserted"
+        f"planning.ratios: Problem 1 is degenerate with accountant {accountant} "
+        f"inserted: its privacy term falls from {mu5 * plan**2:.4g} to "
+        f"{mu5 * corner**2:.4g} when the whole cohort of {problem.cohort:g} comes from "
+        f"group {problem.names[loosest]} and the others are never asked, since nothing "
+        "in it pays for ignoring a group; the ratios therefore minimise it with "
+        "Theorem 1's closed form inserted"
     )

@@ -1,13 +1,13 @@
-"""Plans that protect records: each client runs DP-SGD with its own budget on its own records.
+"""Plans that protect records: each client runs DP-SGD on its records with its budget.
 
-A record of client i is in a batch with probability q_i = b_i / N_i, independently (Poisson), in
-each of the K ceil(N_i / b_i) noisy steps of each round in which the client takes part, and its
-budget covers all of them. The noise multiplier z_i is the smallest that keeps it. When the cohort
-is smaller than the population, clients take part in turn, each in at most ceil(T cohort / n)
-rounds.
+A record of client i is in a batch with probability q_i = b_i / N_i, independently
+(Poisson), in each of the K ceil(N_i / b_i) noisy steps of each round in which the
+client takes part, and its budget covers all of them. The noise multiplier z_i is the
+smallest that keeps it. When the cohort is smaller than the population, clients take
+part in turn, each in at most ceil(T cohort / n) rounds.
 
-Updates are private before the server receives them, so any weights are allowed. By name of
-``planning.weights`` (Malekmohammadi, Yu, Cao, ICML 2024, Table 1):
+Updates are private before the server receives them, so any weights are allowed. By name
+of ``planning.weights`` (Malekmohammadi, Yu, Cao, ICML 2024, Table 1):
 
 - ``inverse_variance``: 1 / sigma_i^2, what Robust-HDP estimates (Eq. 8);
 - ``epsilon``: by budget, as WeiAvg and PFA do (Liu et al., 2021);
@@ -32,22 +32,23 @@ from privplan.planning.noise import least_noise
 from privplan.planning.noise_certificate import (
     CERTIFICATE_ACCOUNTANTS,
     FAST_ACCOUNTANTS,
+    CertifiedNoise,
     certify_noise,
     single_group,
 )
-from privplan.planning.problem import problem_of
+from privplan.planning.problem import Problem, problem_of
 from privplan.spec.spec import Spec
 from privplan.spec.training import without_recipe
 
-# --- Variance of the update that a client computes by DP-SGD on its own records. -----------------
-# Source: Malekmohammadi, Yu, Cao (ICML 2024), Section 3. Every variance is the sum over the
-# coordinates. A client takes noisy steps theta <- theta - eta g with
+# --- Variance of the update that a client computes by DP-SGD on its records. ----------
+# Source: Malekmohammadi, Yu, Cao (ICML 2024), Section 3. Every variance is the sum over
+# the coordinates. A client takes noisy steps theta <- theta - eta g with
 #
 #     g = (sum of the clipped gradients of a batch + N(0, c^2 z^2 I_p)) / b,
 #
 # so that its update's variance is, to first order in eta, the number of steps times
-# eta^2 Var(g) (Eq. 7); with a curvature lambda along a direction, a step's noise shrinks by
-# 1 - eta lambda at each later step, which Eq. 7 leaves out.
+# eta^2 Var(g) (Eq. 7); with a curvature lambda along a direction, a step's noise
+# shrinks by 1 - eta lambda at each later step, which Eq. 7 leaves out.
 
 Floats = NDArray[np.float64]
 
@@ -59,8 +60,19 @@ def clipped_gradient_variance(
     dimension: int,
     mean_norm: float | None = None,
 ) -> float:
-    """Eq. 3: variance of a noisy batch gradient when every record's gradient is clipped."""
-    sampling = 0.0 if mean_norm is None else (clip**2 - mean_norm**2) / batch_size
+    """Eq. 3: variance of a noisy batch gradient where every record's is clipped.
+
+    Args:
+        clip: c, the norm of every record's gradient.
+        z: the noise multiplier.
+        batch_size: b, expected records of a batch.
+        dimension: p.
+        mean_norm: norm of the mean gradient, for the variance by the choice of the
+            batch, (c^2 - |mean|^2) / b; left out without it, as Eq. 3 does.
+    """
+    sampling = 0.0
+    if mean_norm is not None:
+        sampling = (clip**2 - mean_norm**2) / batch_size
     return sampling + dimension * (clip * z / batch_size) ** 2
 
 
@@ -77,7 +89,7 @@ def update_variance(
 
 
 def oracle_weights(variances: Sequence[float] | Floats) -> Floats:
-    """Eq. 8: the weights that minimise the variance of the mean, 1 / sigma_i^2 normalised."""
+    """Eq. 8: 1 / sigma_i^2 normalised, which minimises the variance of the mean."""
     precision = 1 / np.asarray(variances, dtype=float)
     return np.asarray(precision / precision.sum())
 
@@ -89,7 +101,7 @@ def mean_variance(
     return float(np.sum(np.asarray(weights) ** 2 * np.asarray(variances)))
 
 
-# Plans that protect records: each client runs DP-SGD with its own budget on its own records.
+# --- The plans. -----------------------------------------------------------------------
 
 
 def solve_records(
@@ -99,65 +111,65 @@ def solve_records(
     strictest: bool = False,
     second_opinion: bool = False,
 ) -> Plan:
-    """The certified plan of a spec of records, with each group's budget or the strictest one."""
+    """The certified plan of a spec of records.
+
+    Args:
+        spec: the planning problem.
+        participations: rounds in which a client takes part; the most that occur when
+            clients take part in turn, where left out.
+        strictest: whether all groups take the noise of the strictest budget.
+        second_opinion: whether slower accountants certify the noise, too.
+
+    Raises:
+        InputError: for a spec of clients, or more participations than rounds.
+    """
     if spec.unit != "record":
         raise InputError.one("unit", "must be record", spec.unit)
-    times = most_participations(spec) if participations is None else participations
-    if not 1 <= times <= spec.rounds:
-        raise InputError.one("participations", f"must be in [1, {spec.rounds}]", times)
-    problem, accountant = problem_of(spec), spec.planning.accountant
+    if participations is None:
+        participations = most_participations(spec)
+    if not 1 <= participations <= spec.rounds:
+        rule = f"must be in [1, {spec.rounds}]"
+        raise InputError.one("participations", rule, participations)
+
+    problem = problem_of(spec)
     accountants = CERTIFICATE_ACCOUNTANTS if second_opinion else FAST_ACCOUNTANTS
-    share = round(spec.expected_cohort) / spec.population
     groups: list[GroupPlan] = []
+    noises: list[CertifiedNoise] = []
+    for index in range(len(spec.groups)):
+        group, noise = _planned_group(
+            spec, problem, index, participations, strictest, accountants
+        )
+        groups.append(group)
+        noises.append(noise)
+    return _weighted(spec, groups, noises)
+
+
+def _weighted(
+    spec: Spec, groups: Sequence[GroupPlan], noises: Sequence[CertifiedNoise]
+) -> Plan:
+    """The plan of groups with their certified noise, which has yet to be weighted."""
     rows: list[CertificateRow] = []
     warnings: list[str] = []
-    for m, group in enumerate(spec.groups):
-        records, batch = group.records or 1, spec.batch_size_of(group)
-        steps, ratio = (
-            local_steps(records, batch, spec.local.epochs or 1),
-            batch / records,
-        )
-        own = replace(single_group(problem, m), rounds=steps * times)
-        kept = own
-        if strictest:
-            kept = replace(
-                own, epsilons=(min(problem.epsilons),), deltas=(min(problem.deltas),)
-            )
-        z = least_noise(kept, 0, ratio, accountant)
-        sure = certify_noise(
-            own, np.array([ratio]), np.array([z]), accountant, accountants
-        )
-        rows += sure.certificate
-        warnings += sure.warnings
-        groups.append(
-            GroupPlan(
-                name=group.name,
-                clients=group.clients,
-                epsilon=group.epsilon,
-                delta=problem.deltas[m],
-                contributions=group.contributions,
-                sampling_ratio=share,
-                expected_cohort=share * group.clients,
-                noise_multiplier=float(sure.noise[0]),
-                kept_fraction=1.0,
-                weight=0.0,
-                records=group.records,
-                record_sampling_ratio=ratio,
-                steps=steps,
-                participations=times,
-            )
-        )
-    variances, counts = _variances(spec, groups), [group.clients for group in groups]
-    single, of_all = single_weights(spec, variances), np.repeat(variances, counts)
-    variance = mean_variance(np.repeat(single, counts), of_all) / share
-    optimum = mean_variance(oracle_weights(of_all), of_all) / share
+    for noise in noises:
+        rows += noise.certificate
+        warnings += noise.warnings
+    variances = _variances(spec, groups)
+    weights = single_weights(spec, variances)
+    weighted = [
+        group.model_copy(update={"weight": float(weight * group.clients)})
+        for group, weight in zip(groups, weights, strict=True)
+    ]
+
+    # The mean is over the clients that take part: its variance grows by population / r.
+    clients = [group.clients for group in groups]
+    of_all = np.repeat(variances, clients)
+    variance = mean_variance(np.repeat(weights, clients), of_all) / _share(spec)
+    optimum = mean_variance(oracle_weights(of_all), of_all) / _share(spec)
+    # The objective is in units of the rate and of a coordinate, eta^2 p.
     unit = spec.model.parameters * spec.local.learning_rate**2
     return make_plan(
         spec,
-        tuple(
-            group.model_copy(update={"weight": float(weight * group.clients)})
-            for group, weight in zip(groups, single, strict=True)
-        ),
+        tuple(weighted),
         release="per_group",
         objective=ObjectiveValue(name="noise_variance", value=variance / unit),
         bound={"noise": variance / unit, "least": optimum / unit},
@@ -168,8 +180,59 @@ def solve_records(
     )
 
 
+def _share(spec: Spec) -> float:
+    """Share of the clients that take part in a round."""
+    return round(spec.expected_cohort) / spec.population
+
+
+def _planned_group(
+    spec: Spec,
+    problem: Problem,
+    index: int,
+    participations: int,
+    strictest: bool,
+    accountants: tuple[str, ...],
+) -> tuple[GroupPlan, CertifiedNoise]:
+    """A group with the least noise that keeps its clients' budget, and no weight."""
+    group = spec.groups[index]
+    records = group.records or 1
+    batch_size = spec.batch_size_of(group)
+    ratio = batch_size / records
+    steps = local_steps(records, batch_size, spec.local.epochs or 1)
+
+    # The noise may follow the strictest budget; what is certified is the group's.
+    client = replace(single_group(problem, index), rounds=steps * participations)
+    calibrated = client
+    if strictest:
+        epsilon = min(problem.epsilons)
+        delta = min(problem.deltas)
+        calibrated = replace(client, epsilons=(epsilon,), deltas=(delta,))
+    accountant = spec.planning.accountant
+    z = least_noise(calibrated, 0, ratio, accountant)
+    certified = certify_noise(
+        client, np.array([ratio]), np.array([z]), accountant, accountants
+    )
+    planned = GroupPlan(
+        name=group.name,
+        clients=group.clients,
+        epsilon=group.epsilon,
+        delta=problem.deltas[index],
+        contributions=group.contributions,
+        sampling_ratio=_share(spec),
+        expected_cohort=_share(spec) * group.clients,
+        noise_multiplier=float(certified.noise[0]),
+        kept_fraction=1.0,
+        weight=0.0,
+        records=group.records,
+        record_sampling_ratio=ratio,
+        steps=steps,
+        participations=participations,
+    )
+    return planned, certified
+
+
 def most_participations(spec: Spec) -> int:
-    """Largest number of rounds in which a client takes part, when clients take part in turn."""
+    """Most rounds of a client, where clients take part in turn."""
     return math.ceil(spec.rounds * round(spec.expected_cohort) / spec.population)
 
 
@@ -182,25 +245,36 @@ def record_level(
     epochs: int = 1,
     strictest: bool = False,
 ) -> Plan:
-    """The plan in which the budgets of a client-level spec or plan protect records."""
+    """The plan in which the budgets of a client-level spec or plan protect records.
+
+    Args:
+        source: the spec of clients, or a plan of it.
+        records: records of each client, by group.
+        participations: as in ``solve_records``.
+        weights: the name of a rule of ``planning.weights``.
+        epochs: passes over the records in a round.
+        strictest: as in ``solve_records``.
+
+    Raises:
+        InputError: for a spec of records, groups without records, and persons who
+            contribute with several clients.
+    """
     spec = source.spec if isinstance(source, Plan) else source
     if spec.unit != "client":
         raise InputError.one("unit", "must be client", spec.unit)
-    faults = [
-        Fault(f"records.{group.name}", "must be 1 or more", records.get(group.name, 0))
-        for group in spec.groups
-        if records.get(group.name, 0) < 1
-    ]
-    where, rule = (
-        "groups.{}.contributions",
-        "must be 1 for a method that protects records",
-    )
-    persons = [one for one in spec.groups if one.contributions > 1]
-    faults += [
-        Fault(where.format(one.name), rule, one.contributions) for one in persons
-    ]
+    faults: list[Fault] = []
+    for group in spec.groups:
+        count = records.get(group.name, 0)
+        if count < 1:
+            faults.append(Fault(f"records.{group.name}", "must be 1 or more", count))
+    for group in spec.groups:
+        if group.contributions > 1:
+            field = f"groups.{group.name}.contributions"
+            rule = "must be 1 for a method that protects records"
+            faults.append(Fault(field, rule, group.contributions))
     if faults:
         raise InputError(faults)
+
     data = without_recipe(spec.model_dump(mode="json"))
     groups = [
         {
@@ -227,20 +301,24 @@ def record_level(
 
 
 def noise_variances(plan: Plan) -> Floats:
-    """sigma_i^2 of a group's client in round 1 by Eq. 3 and 7, without batch sampling."""
+    """sigma_i^2 of a group's client in round 1, by Eq. 3 and 7."""
     return _variances(plan.spec, plan.groups)
 
 
 def _variances(spec: Spec, groups: Sequence[GroupPlan]) -> Floats:
-    found = []
+    """As ``noise_variances``, of groups that are in no plan yet."""
+    variances: list[float] = []
     for group in groups:
-        batch = (group.records or 1) * (group.record_sampling_ratio or 1.0)
-        clip, z = spec.clipping_norm, group.noise_multiplier
-        gradient = clipped_gradient_variance(clip, z, batch, spec.model.parameters)
-        found.append(
-            update_variance(group.steps or 1, spec.local.learning_rate, gradient)
+        batch_size = (group.records or 1) * (group.record_sampling_ratio or 1.0)
+        gradient_variance = clipped_gradient_variance(
+            spec.clipping_norm,
+            group.noise_multiplier,
+            batch_size,
+            spec.model.parameters,
         )
-    return np.array(found)
+        rate = spec.local.learning_rate
+        variances.append(update_variance(group.steps or 1, rate, gradient_variance))
+    return np.array(variances)
 
 
 def client_weights(plan: Plan) -> Floats:

@@ -1,7 +1,8 @@
 """What-if sweeps: the plans of one spec with some of its numbers varied.
 
-The points of a sweep are all combinations of the varied values. They are solved independently,
-over processes, and stored in a journal, so that an interrupted sweep resumes.
+The points of a sweep are all combinations of the varied values. They are solved
+independently, over processes, and stored in a journal, so that an interrupted sweep
+resumes.
 """
 
 from __future__ import annotations
@@ -29,72 +30,112 @@ from privplan.visible import csv_cell
 from privplan.yaml_text import load_yaml
 
 if TYPE_CHECKING:
+    from privplan.plan import GroupPlan, Plan
     from privplan.spec.spec import Spec
 
 
-# The numbers of a spec that a what-if sweep varies: their ranges, and the specs of its points.
+# The varied numbers of a spec: their ranges, and the specs of the points.
 
-LARGEST = 1e100  # largest absolute value of the ends of a range
-MOST_POINTS = 1_000_000
+LARGEST = 1e100  # absolute value of an end of a range, far from what floats overflow at
+MOST_POINTS = 1_000_000  # as many plans as hours of all cores solve
+_MAX_VALUES = 10_000  # of a range
 
 
 @dataclass(frozen=True)
 class Vary:
-    """One number of the spec and its values."""
+    """One number of the spec and its values.
 
-    path: str  # its place in the spec, for example ``groups.strict.epsilon``
-    values: tuple[float, ...]  # the values, in the order of the sweep
+    Attributes:
+        path: its place in the spec, for example ``groups.strict.epsilon``.
+        values: the values, in the order of the sweep.
+    """
+
+    path: str
+    values: tuple[float, ...]
 
 
 def parse_vary(text: str) -> Vary:
-    """Values of ``PATH=1,2,4`` or ``PATH=FROM:TO:COUNT``: equal steps, or factors with ``:log``."""
+    """The values of a list, ``PATH=1,2,4``, or of a range, ``PATH=FROM:TO:COUNT``.
+
+    A range has equal steps between its values, or equal factors with ``:log`` after it.
+
+    Raises:
+        InputError: for another form, or numbers that are too large.
+    """
     rule = "must be PATH=VALUE,... or PATH=FROM:TO:COUNT or PATH=FROM:TO:COUNT:log"
     path, _, span = text.partition("=")
     parts = span.split(":")
-    log = len(parts) == 4 and parts[3] == "log"
-    if not path or len(parts) not in (1, 3 + log):
+    is_log = len(parts) == 4 and parts[3] == "log"
+    is_list = len(parts) == 1
+    if not path or not (is_list or len(parts) == 3 or is_log):
         raise InputError.one("vary", rule, text)
     try:
-        if len(parts) == 1:
-            named = tuple(dict.fromkeys(float(one) for one in span.split(",")))
-            if not max(map(abs, named)) <= LARGEST or any(map(math.isnan, named)):
-                raise InputError.one(
-                    "vary", f"must be of a size up to {LARGEST:g}", text
-                )
-            return Vary(path, named)
-        first, last, count = float(parts[0]), float(parts[1]), int(parts[2])
+        if is_list:
+            values = [float(number) for number in span.split(",")]
+        else:
+            first = float(parts[0])
+            last = float(parts[1])
+            count = int(parts[2])
     except ValueError:
         raise InputError.one("vary", rule, text) from None
-    if not (math.isfinite(first) and math.isfinite(last) and 1 <= count <= 10_000):
-        raise InputError.one(
-            "vary", "must have finite ends and 1 to 10000 values", text
-        )
-    if log and not (first > 0 and last > 0):
-        raise InputError.one("vary", "must have positive ends with log", text)
-    if max(abs(first), abs(last)) > LARGEST or (log and min(first, last) < 1 / LARGEST):
-        raise InputError.one(
-            "vary", f"must have ends of a size up to {LARGEST:g}", text
-        )
-    steps = [i / max(count - 1, 1) for i in range(count)]
-    if log:
-        values = [float(f"{first * (last / first) ** s:.12g}") for s in steps]
-    else:
-        values = [float(f"{first + (last - first) * s:.12g}") for s in steps]
+
+    if not is_list:
+        values = _range(text, first, last, count, is_log)
+    elif not all(abs(value) <= LARGEST for value in values):
+        raise InputError.one("vary", f"must be of a size up to {LARGEST:g}", text)
     return Vary(path, tuple(dict.fromkeys(values)))
 
 
+def _range(
+    text: str, first: float, last: float, count: int, is_log: bool
+) -> list[float]:
+    """The values of a range.
+
+    Raises:
+        InputError: for a range without finite ends, or with too many values.
+    """
+    is_finite = math.isfinite(first) and math.isfinite(last)
+    if not is_finite or not 1 <= count <= _MAX_VALUES:
+        rule = f"must have finite ends and 1 to {_MAX_VALUES} values"
+        raise InputError.one("vary", rule, text)
+    if is_log and not (first > 0 and last > 0):
+        raise InputError.one("vary", "must have positive ends with log", text)
+    is_too_small = is_log and min(first, last) < 1 / LARGEST
+    if is_too_small or max(abs(first), abs(last)) > LARGEST:
+        rule = f"must have ends of a size up to {LARGEST:g}"
+        raise InputError.one("vary", rule, text)
+
+    steps = [index / max(count - 1, 1) for index in range(count)]
+    if is_log:
+        values = [first * (last / first) ** step for step in steps]
+    else:
+        values = [first + (last - first) * step for step in steps]
+    # As many digits as people write: 0.3, not 0.30000000000000004.
+    return [float(f"{value:.12g}") for value in values]
+
+
 def in_full(data: dict[str, Any], path: str) -> str:
-    """The path of a short one: ``strict`` is ``groups.strict.epsilon`` of a group of that name."""
+    """The path that a short one stands for.
+
+    ``strict`` is ``groups.strict.epsilon`` where a group has that name.
+
+    Raises:
+        InputError: for a word that is neither a field nor a group.
+    """
     from privplan.spec.spec import Spec
 
     first, _, field = path.partition(".")
+    if first in Spec.model_fields:
+        return path
+    names = []
     groups = data.get("groups")
-    names = [one.get("name") for one in groups] if isinstance(groups, list) else []
-    if first in names and first not in Spec.model_fields:
+    if isinstance(groups, list):
+        names = [group.get("name") for group in groups]
+    if first in names:
         return f"groups.{first}.{field or 'epsilon'}"
-    if names and not field and first not in Spec.model_fields:
-        known = [*map(str, names), *Spec.model_fields]
-        rule = f"must be a field of the spec or one of its groups{did_you_mean(first, known)}"
+    if names and not field:
+        meant = did_you_mean(first, [*map(str, names), *Spec.model_fields])
+        rule = f"must be a field of the spec or one of its groups{meant}"
         raise InputError.one("vary", rule, first)
     return path
 
@@ -108,12 +149,12 @@ def points(varies: Sequence[Vary]) -> list[dict[str, float]]:
     total = math.prod(len(vary.values) for vary in varies)
     if total > MOST_POINTS:
         raise InputError.one("vary", f"must make {MOST_POINTS} points or fewer", total)
-    axes = [[(vary.path, value) for value in vary.values] for vary in varies]
-    return [dict(combination) for combination in itertools.product(*axes)]
+    combinations = itertools.product(*(vary.values for vary in varies))
+    return [dict(zip(paths, values, strict=True)) for values in combinations]
 
 
 def with_stated(data: dict[str, Any], vary: Vary) -> Vary:
-    """The varied number with the spec's own one among its values, in their order."""
+    """The varied number with the spec's value among its values, in their order."""
     from privplan.spec.changes import stated_number
 
     stated = stated_number(data, vary.path)
@@ -126,30 +167,32 @@ def with_stated(data: dict[str, Any], vary: Vary) -> Vary:
 
 def with_and_without(data: dict[str, Any], groups: Sequence[str]) -> list[Vary]:
     """Of each group its number of clients and 0, which leaves it out."""
-    named = {one["name"]: one["clients"] for one in data.get("groups") or ()}
+    clients = {group["name"]: group["clients"] for group in data.get("groups") or ()}
     for name in groups:
-        if name not in named:
-            rule = f"must be one of {', '.join(named)}{did_you_mean(name, named)}"
+        if name not in clients:
+            rule = f"must be one of {', '.join(clients)}{did_you_mean(name, clients)}"
             raise InputError.one("without", rule, name)
-    return [Vary(f"groups.{name}.clients", (named[name], 0.0)) for name in groups]
+    return [Vary(f"groups.{name}.clients", (clients[name], 0.0)) for name in groups]
 
 
 def with_point(data: dict[str, Any], point: dict[str, float]) -> dict[str, Any]:
-    """A copy of the spec's plain data with the numbers of a point; integers stay integers."""
+    """A copy of a spec's plain data with a point's numbers; integers stay such."""
     from privplan.spec.changes import with_changes
 
-    numbers = {
-        path: int(one) if one == int(one) else one for path, one in point.items()
-    }
+    numbers: dict[str, float] = {}
+    for path, number in point.items():
+        is_whole = number == int(number)
+        numbers[path] = int(number) if is_whole else number
     return with_changes(data, numbers)
 
 
-# The rows of a what-if sweep: how a point is solved, what is shown of its plan, and its CSV.
+# The rows: how a point is solved, what is shown of its plan, and their CSV.
 
 COLUMNS = (
     "group", "clients", "epsilon", "delta", "sampling_ratio", "expected_cohort",
-    "noise_multiplier", "weight", "counts", "epsilon_upper", "accountant", "sampling", "relation",
-    "unit", "objective", "value", "mean_noise_std", "noise_norm", "status", "error",
+    "noise_multiplier", "weight", "counts", "epsilon_upper", "accountant", "sampling",
+    "relation", "unit", "objective", "value", "mean_noise_std", "noise_norm", "status",
+    "error",
 )  # fmt: skip
 
 DECIDED: dict[str, Callable[[Spec], float | None]] = {
@@ -161,71 +204,91 @@ DECIDED: dict[str, Callable[[Spec], float | None]] = {
 
 
 CHANCES = ("advantage", "tpr_at_fpr_0.01")
-"""Columns of a sweep with chances: upper bounds on any attack; None where the curve is unknown."""
-EXTRA = (
-    "record_sampling_ratio",
-    *DECIDED,
-    *CHANCES,
-)  # columns of which only some rows have values
+"""Columns of a sweep with chances: upper bounds on any attack.
+
+None where the curve of attacks is unknown.
+"""
+EXTRA = ("record_sampling_ratio", *DECIDED, *CHANCES)
+"""Columns of which only some rows have values."""
+Chance = float | str | None
 
 
 def solve_point(
-    asked: tuple[dict[str, Any], dict[str, float], bool],
+    item: tuple[dict[str, Any], dict[str, float], bool],
 ) -> list[dict[str, Any]]:
-    """Rows of a spec at one point: one per group, or one with the reason for no plan."""
-    from privplan.accounting.calibrate import PLD
+    """Rows of a spec at one point.
+
+    Args:
+        item: plain data of the spec, the point's numbers, and whether an attacker's
+            chances are asked for.
+
+    Returns:
+        One row per group, or one with the reason for no plan.
+    """
     from privplan.planning.noise import upper_bounds_only
-    from privplan.planning.risks import risks_of
     from privplan.planning.solver import solve
     from privplan.spec.spec import Spec
 
-    data, point, chances = asked
+    data, point, with_chances = item
     try:
         with upper_bounds_only():
             plan = solve(Spec.parse(with_point(data, point)), second_opinion=False)
     except PrivplanError as error:
-        return [{**point, "error": " ".join(str(error).split())}]
+        reason = " ".join(str(error).split())
+        return [{**point, "error": reason}]
+
     free = (data.get("planning") or {}).get("free") or ()
     decided = {
         name: value(plan.spec) for name, value in DECIDED.items() if name in free
     }
-    guarantees = {row.group: row for row in plan.certificate if row.guarantee}
-    attacks: dict[str, dict[str, float | str | None]] = {}
-    if chances:
-        attacks = {group.name: dict.fromkeys(CHANCES) for group in plan.groups}
-        with suppress(UnsupportedError):
-            risks = risks_of(plan) if plan.guarantee == PLD else ()
-            attacks |= {
-                r.group: {name: r.curve.to_dict()[name] for name in CHANCES}
-                for r in risks
-            }
+    chances = _chances(plan) if with_chances else {}
     rows = []
     for group in plan.groups:
-        fields = group.model_dump(include={*COLUMNS} & set(type(group).model_fields))
-        certified = guarantees[group.name]
-        rows.append(
-            {
-                **point,
-                **decided,
-                "group": group.name,
-                **fields,
-                **group.model_dump(include={"record_sampling_ratio"}),
-                **attacks.get(group.name, {}),
-                "counts": group.weight * plan.spec.population / group.clients,
-                "epsilon_upper": certified.epsilon_upper,
-                "accountant": certified.accountant,
-                "sampling": certified.sampling,
-                "relation": str(certified.relation),
-                "unit": certified.unit,
-                "objective": plan.objective.name,
-                "value": plan.objective.value,
-                "mean_noise_std": plan.mean_noise_std,
-                "noise_norm": plan.mean_noise_std
-                * math.sqrt(plan.spec.model.parameters),
-                "status": plan.status,
-            }
-        )
+        row = _row(plan, group, chances.get(group.name, {}))
+        rows.append({**point, **decided, **row})
     return rows
+
+
+def _row(plan: Plan, group: GroupPlan, chances: dict[str, Chance]) -> dict[str, Any]:
+    """Columns of a group of a plan."""
+    columns = {*COLUMNS} & {*type(group).model_fields}
+    certified = next(
+        row for row in plan.certificate if row.guarantee and row.group == group.name
+    )
+    root = math.sqrt(plan.spec.model.parameters)
+    return {
+        "group": group.name,
+        **group.model_dump(include=columns),
+        **group.model_dump(include={"record_sampling_ratio"}),
+        **chances,
+        "counts": group.weight * plan.spec.population / group.clients,
+        "epsilon_upper": certified.epsilon_upper,
+        "accountant": certified.accountant,
+        "sampling": certified.sampling,
+        "relation": str(certified.relation),
+        "unit": certified.unit,
+        "objective": plan.objective.name,
+        "value": plan.objective.value,
+        "mean_noise_std": plan.mean_noise_std,
+        "noise_norm": plan.mean_noise_std * root,
+        "status": plan.status,
+    }
+
+
+def _chances(plan: Plan) -> dict[str, dict[str, Chance]]:
+    """Columns ``CHANCES`` by group; None where the curve of attacks is unknown."""
+    from privplan.accounting.calibrate import PLD
+    from privplan.planning.risks import risks_of
+
+    chances: dict[str, dict[str, Chance]]
+    chances = {group.name: dict.fromkeys(CHANCES) for group in plan.groups}
+    if plan.guarantee != PLD:
+        return chances
+    with suppress(UnsupportedError):
+        for risk in risks_of(plan):
+            curve = risk.curve.to_dict()
+            chances[risk.group] = {name: curve[name] for name in CHANCES}
+    return chances
 
 
 def csv_text(rows: Sequence[dict[str, Any]], first: Sequence[str]) -> str:
@@ -233,46 +296,47 @@ def csv_text(rows: Sequence[dict[str, Any]], first: Sequence[str]) -> str:
     import csv
     from io import StringIO
 
-    buffer = StringIO()
-    extra = [name for name in EXTRA if any(name in row for row in rows)]
+    filled = {*itertools.chain.from_iterable(rows)}
+    extra = [name for name in EXTRA if name in filled]
     columns = list(dict.fromkeys((*first, *extra, *COLUMNS)))
+    buffer = StringIO()
     writer = csv.DictWriter(buffer, columns, restval="", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(
-        {name: csv_cell(value) for name, value in row.items()} for row in rows
-    )
+    for row in rows:
+        writer.writerow({name: csv_cell(value) for name, value in row.items()})
     return buffer.getvalue()
 
 
 def check_rows(point: dict[str, float], rows: list[dict[str, Any]]) -> None:
-    """Check that rows of a journal can be those of a point."""
+    """Check that rows of a journal can be those of a point.
+
+    Raises:
+        ValueError, KeyError: for columns of another sweep, or texts instead of numbers.
+    """
+    columns = {*point, *EXTRA, *COLUMNS}
     for row in rows:
         numbers = [row[name] for name in point]
-        numbers += [] if "error" in row else [row["weight"], row["noise_norm"]]
-        known = {*point, *EXTRA, *COLUMNS}
-        if not {*row} <= known or not all(
-            isinstance(one, int | float) for one in numbers
-        ):
+        if "error" not in row:
+            numbers += [row["weight"], row["noise_norm"]]
+        are_numbers = all(isinstance(number, int | float) for number in numbers)
+        if not {*row} <= columns or not are_numbers:
             raise ValueError
 
 
-# --- What-if sweeps: the plans of one spec with some of its numbers varied. ----------------------
+# The sweep itself.
 
 JOURNAL = "what-if.jsonl"
 TABLE = "what-if.csv"
-UNKNOWN = (
-    "is not a known field"  # how the rule of a field begins that a spec does not have
-)
-WHOLE = "must be a whole number"  # how the rule of a number of the spec begins that is an integer
+# How the rules begin of a field that a spec does not have, and of an integer.
+UNKNOWN = "is not a known field"
+WHOLE = "must be a whole number"
 
 
 def spec_data(path: str) -> dict[str, Any]:
     """Plain data of a valid spec file, or of the spec of a plan file or a run folder.
 
-    The path of a file of budgets is resolved.
-
-    A budget that not even one round keeps, where the rounds follow from the budgets, is no fault:
-    points of the sweep may keep theirs.
+    The path of a file of budgets is resolved. A budget that not even one round keeps,
+    where the rounds follow from the budgets, is no fault: points may keep theirs.
     """
     from privplan.spec.spec import Spec
 
@@ -301,73 +365,93 @@ def sweep(
     workers: int = 1,
     progress: Progress = lambda done, total: None,
 ) -> list[dict[str, Any]]:
-    """Rows of every point, in the order of ``points``; with ``chances``, those of an attacker."""
+    """The rows of every point, in the order of ``points``.
+
+    Args:
+        data: plain data of the spec.
+        varies: the varied numbers.
+        folder: where the journal and the table are stored, for a sweep that resumes.
+        chances: whether to add an attacker's chances, ``CHANCES``.
+        workers: processes.
+        progress: called with the numbers of finished and of all points.
+
+    Raises:
+        InputError: for a number that cannot be varied, or where every point is faulty.
+    """
     points(varies)  # its faults before any number is rounded
-    _require_given(data, varies)
+    _require_fixed(data, varies)
     varies = [_rounded(data, vary) for vary in varies]
     todo = points(varies)
     _require_plans(data, todo)
+
     journal: Journal[list[dict[str, Any]]] | None = None
     if folder is not None:
-        identity: dict[str, Any] = {
-            "spec": data,
-            "vary": [[vary.path, list(vary.values)] for vary in varies],
-        }
-        identity |= {"chances": True} if chances else {}
+        values_by_path = [[vary.path, list(vary.values)] for vary in varies]
+        identity: dict[str, Any] = {"spec": data, "vary": values_by_path}
+        if chances:
+            identity["chances"] = True
         journal = Journal(folder / JOURNAL, digest(identity), check_rows)
         journal.load()  # another sweep is refused before the lock is created
+
     items = {key_of(point): (data, point, chances) for point in todo}
     with resumable(folder):
         spread = in_jobs(min(workers, len(items)))
         results = finish(
             items, solve_point, spread=spread, journal=journal, progress=progress
         )
-        rows = [row for point in todo for row in results[key_of(point)]]
+        rows: list[dict[str, Any]] = []
+        for point in todo:
+            rows += results[key_of(point)]
         if folder is not None:
             write_text(folder / TABLE, csv_text(rows, [vary.path for vary in varies]))
     return rows
 
 
 def _rounded(data: dict[str, Any], vary: Vary) -> Vary:
-    """The varied number, with distinct whole values where the spec takes only whole ones."""
+    """The varied number, with distinct whole values where the spec takes only those."""
     from privplan.spec.spec import Spec
 
     broken = [value for value in vary.values if value != round(value)]
+    if not broken:
+        return vary
     try:
-        if broken:
-            Spec.parse(with_point(data, {vary.path: broken[0]}))
+        Spec.parse(with_point(data, {vary.path: broken[0]}))
     except InputError as error:
         for fault in error.faults:
             if fault.field == vary.path and fault.rule.startswith(WHOLE):
                 whole = dict.fromkeys(float(round(value)) for value in vary.values)
                 return Vary(vary.path, tuple(whole))
-    except (
-        PrivplanError
-    ):  # no rounds keep the budgets there: a valid spec without a plan
-        pass
+    except PrivplanError:
+        pass  # no rounds keep the budgets there: a valid spec without a plan
     return vary
 
 
-def _require_given(data: dict[str, Any], varies: Sequence[Vary]) -> None:
-    """Raise InputError for a number that is varied and that ``planning.free`` lets solve decide."""
-    planning = data.get("planning") or {}
-    free = planning.get("free") if isinstance(planning, dict) else None
-    recipe = data.get("recipe")
-    decides = recipe.get("decides") if isinstance(recipe, dict) else None
+def _require_fixed(data: dict[str, Any], varies: Sequence[Vary]) -> None:
+    """Raises InputError for a varied number that the plan or a recipe decides anew."""
     for vary in varies:
-        if isinstance(decides, list) and vary.path in decides:
+        if vary.path in _names_in(data.get("recipe"), "decides"):
             rule = "must not name what recipe.decides leaves to the recipe"
             raise InputError.one("vary", rule, vary.path)
-        if isinstance(free, list) and vary.path in free:
-            rule = "must not name what planning.free leaves to solve, which decides it anew"
+        if vary.path in _names_in(data.get("planning"), "free"):
+            rule = (
+                "must not name what planning.free leaves to solve, which decides it "
+                "anew"
+            )
             raise InputError.one("vary", rule, vary.path)
+
+
+def _names_in(section: object, field: str) -> list[Any]:
+    """A list of a section of unchecked data; empty where there is none."""
+    names = section.get(field) if isinstance(section, dict) else None
+    return names if isinstance(names, list) else []
 
 
 def _require_plans(data: dict[str, Any], todo: Sequence[dict[str, float]]) -> None:
-    """Raise InputError when every point is faulty, with those of the first.
+    """Raises InputError when every point is faulty, with the faults of the first.
 
-    A path that is no number of the spec is faulty at every value, and is raised at once. A point
-    whose rounds follow from its budgets, and at which none keep them, has no plan but no fault.
+    A path that is no number of the spec is faulty at every value, and is raised at
+    once. A point whose rounds follow from its budgets, and at which none keep them, has
+    no plan but no fault.
     """
     from privplan.spec.spec import Spec
 
@@ -377,9 +461,10 @@ def _require_plans(data: dict[str, Any], todo: Sequence[dict[str, float]]) -> No
             Spec.parse(with_point(data, point))
             return
         except InputError as error:
-            first = first or error
-            if any(one.rule.startswith(UNKNOWN) for one in error.faults):
+            if any(fault.rule.startswith(UNKNOWN) for fault in error.faults):
                 raise
+            if first is None:
+                first = error
         except PrivplanError:
             return
     if first is not None:
