@@ -1,11 +1,11 @@
-"""``privplan`` solve, explain, verify, init and what-if: from a spec to a plan and its verdict."""
+"""``privplan`` solve, explain, verify, init and what-if: a plan and its verdict."""
 
 from __future__ import annotations
 
 import json
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,11 @@ if TYPE_CHECKING:
     from privplan.book.composition import BookRule as Rule
     from privplan.plan import Plan
     from privplan.proof import Finding
+    from privplan.report.style import Panel
+    from privplan.report.table import Table
     from privplan.spec.spec import Spec
+    from privplan.verification.run import Run
+    from privplan.verification.verdict import Verdict
 
 
 class _Target(click.ParamType):  # type: ignore[type-arg,unused-ignore]
@@ -70,15 +74,15 @@ class _Question:
     rule: Rule | None
 
     @classmethod
-    def of(cls, asked: tuple[tuple[str, float], ...], **options: Any) -> _Question:
+    def of(cls, targets: tuple[tuple[str, float], ...], **options: Any) -> _Question:
         """The question of the command line's options, which have to fit together."""
-        targets = dict(asked)
-        uploads = targets.pop("uploads", None)
-        question = cls(targets, uploads, **options)
-        question.check(asked)
+        numbers = dict(targets)
+        uploads = numbers.pop("uploads", None)
+        question = cls(numbers, uploads, **options)
+        question.check(targets)
         return question
 
-    def check(self, asked: tuple[tuple[str, float], ...]) -> None:
+    def check(self, targets: tuple[tuple[str, float], ...]) -> None:
         """Raise InputError for an option without the one that it needs."""
         has_proxy = self.proxy is not None
         has_book = self.book is not None
@@ -94,11 +98,11 @@ class _Question:
             if value is not None and not is_met:
                 raise InputError.one(option, f"needs {need}", value)
 
-        shown = ", ".join(f"{name}={value:g}" for name, value in asked)
-        if has_book and asked:
+        shown = ", ".join(f"{name}={value:g}" for name, value in targets)
+        if has_book and targets:
             raise InputError.one("for", "cannot go with --from-book", shown)
         has_uploads = self.uploads is not None
-        is_repeated = len(asked) > len(self.targets) + has_uploads
+        is_repeated = len(targets) > len(self.targets) + has_uploads
         if is_repeated or (self.targets and has_uploads):
             text = (
                 "must name each target once, and uploads alone (planning.max_uploads "
@@ -167,7 +171,7 @@ class _Question:
 @click.option("--plot", metavar="PNG", help="Draw the plan into that picture.")
 @click.option(
     "--for",
-    "asked",
+    "targets",
     type=_Target(),
     multiple=True,
     help="Solve backwards, at the least --solve-for; may be repeated. At most: noise=NORM of the "
@@ -226,7 +230,7 @@ def solve_command(
     form: str,
     details: bool,
     plot: str | None,
-    asked: tuple[tuple[str, float], ...],
+    targets: tuple[tuple[str, float], ...],
     solve_for: str | None,
     forecast: str | None,
     known_accuracy: str | None,
@@ -253,7 +257,7 @@ def solve_command(
     data = spec_mapping(text, spec)
     problem = Spec.of_text(text, spec)
     question = _Question.of(
-        asked,
+        targets,
         solve_for=solve_for,
         proxy=forecast,
         known_accuracy=known_accuracy,
@@ -356,7 +360,7 @@ def _show_next(plan: Plan, output: str | None, details: bool) -> None:
         render.text("certificate, terms and status: --details")
 
 
-# --- ``privplan explain``: the bounds behind a plan, term by term. -------------------------------
+# --- ``privplan explain``: the bounds behind a plan, term by term. --------------------
 
 
 @click.command(name="explain", epilog="Example: privplan explain plan.json")
@@ -432,13 +436,16 @@ def explain_command(
         render.text(line)
 
 
-# --- ``privplan verify``: what a run really spent, and whether it kept its plan. -----------------
+# --- ``privplan verify``: what a run really spent, and whether it kept its plan. ------
 
 
 WORKPLACE = (
-    "the run folder is the trainer's workplace and not for publication; privplan publish "
-    "writes what may be published"
+    "the run folder is the trainer's workplace and not for publication; privplan "
+    "publish writes what may be published"
 )
+_UNVERIFIED = 5  # exit code: nothing failed, but evidence is missing
+_NO_FOLDERS = (".zip", ".tar", ".gz", ".tgz", ".jsonl")
+"""Endings of files that hold a run folder or a part of it."""
 
 
 @click.command("verify", epilog="Example: privplan verify run")
@@ -464,98 +471,125 @@ def verify_command(
     details: bool,
     form: str,
 ) -> None:
-    """Recompute what RUN (a run folder) spent from its ledger alone, and write the verdict.
+    """Recompute what RUN (a run folder) spent from its ledger alone; write the verdict.
 
-    Where simulator and data are found, rounds are executed again first and compared. Exit code 0:
-    kept. 4: broken; each failed check says why. 5: unverified: no check failed, but evidence is
-    missing; each check that is not shown names it; or a rehearsal on own data, whose seeded noise
-    protects nobody. Of a plan file: what it promises, and 5.
-    Of a bundle: what its publisher says, and 5.
+    Where simulator and data are found, rounds are executed again first and compared.
+    Exit code 0: kept. 4: broken; each failed check says why. 5: unverified: no check
+    failed, but evidence is missing; each check that is not shown names it; or a
+    rehearsal on own data, whose seeded noise protects nobody. Of a plan file: what it
+    promises, and 5. Of a bundle: what its publisher says, and 5.
     """
     from privplan.bundle import is_bundle
-    from privplan.plan import Plan
-    from privplan.proven import lines as unproven_lines
     from privplan.proven import plain, proof_program
-    from privplan.record import ACCURACY
-    from privplan.report import tables, verdicts
-    from privplan.verification.promise import require_certified
     from privplan.verification.verify import load_run, proven_of
 
     if prove:
-        proof_program()
+        proof_program()  # refused before anything is judged where it is missing
     judged = judging(ctx, plan, rounds, noise_key)
     if run.is_file():
-        if run.suffix in (".zip", ".tar", ".gz", ".tgz", ".jsonl"):
-            raise InputError.one(
-                "run", "must be a run folder, unpacked, or a plan", run.name
-            )
-        line = tables.promise_line(require_certified(Plan.load(run)))
-        if form == "json":
-            render.data({"outcome": "unverified", "reason": line})
-        else:
-            render.text(line)
-        ctx.exit(5)
+        _show_promise(run, form)
+        ctx.exit(_UNVERIFIED)
     if is_bundle(run):
-        from privplan.publishing import read_bundle
+        _show_bundle(run, form)
+        ctx.exit(_UNVERIFIED)
 
-        published = read_bundle(run).verdict
-        if form == "json":
-            render.data(published.model_dump(mode="json"))
-        else:
-            render.text(f"a bundle, whose publisher says: {published.line}")
-            render.text("only who has the run folder can execute the run again")
-        ctx.exit(5)
     loaded = load_run(run)
     verdict = judged(loaded)
     verdict.save(run)
-    findings = proven_of(loaded, verdict) if prove else {}
+    findings: dict[str, Finding] = {}
+    if prove:
+        findings = proven_of(loaded, verdict)
     if form == "json":
-        proofs = {"proven": plain(findings)} if prove else {}
-        render.data({**verdict.model_dump(mode="json"), **proofs})
+        data = verdict.model_dump(mode="json")
+        if prove:
+            data["proven"] = plain(findings)
+        render.data(data)
     else:
-        render.text(verdicts.headline(verdict))
-        render.text(verdicts.worst_line(verdict))
-        if details:
-            render.table(*verdicts.check_table(verdict))
-        render.table(*verdicts.group_table(verdict, findings=findings))
-        if any(group.audit for group in verdict.groups):
-            render.table(*verdicts.audit_table(verdict))
-        lines = []
-        if verdict.metric == ACCURACY:
-            lines += [verdicts.class_line(verdict)]
-            if loaded.plan.forecast is not None:
-                from privplan.forecast.target import reached_line
+        _show_verdict(loaded, verdict, findings, details)
+    if require is not None and verdict.level == "recorded":
+        ctx.exit(_UNVERIFIED)
+    ctx.exit(verdict.exit_code)
 
-                lines += [
-                    reached_line(loaded.plan, verdict.accuracy, loaded.record.dataset)
-                    or ""
-                ]
-        initial = loaded.plan.spec.model.initial
-        lines += [
-            "" if initial is None else initial.line,
-            *verdicts.closing_lines(verdict),
+
+def _show_promise(path: Path, form: str) -> None:
+    """Print what a plan file promises.
+
+    Raises:
+        InputError: for a file of another kind.
+    """
+    from privplan.plan import Plan
+    from privplan.report import tables
+    from privplan.verification.promise import require_certified
+
+    if path.suffix in _NO_FOLDERS:
+        rule = "must be a run folder, unpacked, or a plan"
+        raise InputError.one("run", rule, path.name)
+    line = tables.promise_line(require_certified(Plan.load(path)))
+    if form == "json":
+        render.data({"outcome": "unverified", "reason": line})
+    else:
+        render.text(line)
+
+
+def _show_bundle(folder: Path, form: str) -> None:
+    """Print what the publisher of a bundle says."""
+    from privplan.publishing import read_bundle
+
+    published = read_bundle(folder).verdict
+    if form == "json":
+        render.data(published.model_dump(mode="json"))
+    else:
+        render.text(f"a bundle, whose publisher says: {published.line}")
+        render.text("only who has the run folder can execute the run again")
+
+
+def _show_verdict(
+    run: Run, verdict: Verdict, findings: dict[str, Finding], details: bool
+) -> None:
+    """Print the verdict on a run, with what proofs found by group."""
+    from privplan.proven import lines as unproven_lines
+    from privplan.record import ACCURACY
+    from privplan.report import verdicts
+
+    render.text(verdicts.headline(verdict))
+    render.text(verdicts.worst_line(verdict))
+    if details:
+        render.table(*verdicts.check_table(verdict))
+    render.table(*verdicts.group_table(verdict, findings=findings))
+    if any(group.audit for group in verdict.groups):
+        render.table(*verdicts.audit_table(verdict))
+
+    lines: list[str | None] = []
+    if verdict.metric == ACCURACY:
+        lines.append(verdicts.class_line(verdict))
+    if verdict.metric == ACCURACY and run.plan.forecast is not None:
+        from privplan.forecast.target import reached_line
+
+        lines.append(reached_line(run.plan, verdict.accuracy, run.record.dataset))
+    initial = run.plan.spec.model.initial
+    if initial is not None:
+        lines.append(initial.line)
+    lines += verdicts.closing_lines(verdict)
+    lines += unproven_lines(findings)
+    for line in filter(None, lines):
+        render.text(line)
+
+    if not details:
+        passed = sum(check.passed for check in verdict.checks)
+        absent = [
+            check.name for check in verdict.checks if check.outcome == "not shown"
         ]
-        lines += unproven_lines(findings)
-        for line in filter(None, lines):
-            render.text(line)
-        if not details:
-            passed = (
-                f"{sum(one.passed for one in verdict.checks)} of {len(verdict.checks)}"
-            )
-            absent = ", ".join(
-                one.name for one in verdict.checks if one.outcome == "not shown"
-            )
-            text = f", not shown: {absent}" if absent else ""
-            render.text(f"{passed} checks passed{text}; --details shows each")
-        render.text(WORKPLACE)
-    ctx.exit(
-        5
-        if (require is not None and verdict.level == "recorded")
-        else verdict.exit_code
-    )
+        not_shown = ""
+        if absent:
+            not_shown = f", not shown: {', '.join(absent)}"
+        render.text(
+            f"{passed} of {len(verdict.checks)} checks passed{not_shown}; --details "
+            "shows each"
+        )
+    render.text(WORKPLACE)
 
 
-# --- ``privplan init``: a commented spec to start from. ------------------------------------------
+# --- ``privplan init``: a commented spec to start from. -------------------------------
 
 
 @click.command(
@@ -584,20 +618,22 @@ def init_command(
     """Write a commented spec to start from, or the schema of a spec."""
     interview = ctx.meta.get("privplan.interview")
     if name is not None and (schema or interview):
-        other = "schema" if schema else "interactive"
-        raise InputError.one("preset", f"must be left out with --{other}", name)
+        instead = "schema" if schema else "interactive"
+        raise InputError.one("preset", f"must be left out with --{instead}", name)
     if output is not None and Path(output).is_dir():
         raise InputError.one("output", "must be a file, not a folder", output)
     if output is not None and Path(output).exists() and not force:
-        raise InputError.one(
-            "output", "must not exist yet; --force replaces it", output
-        )
+        rule = "must not exist yet; --force replaces it"
+        raise InputError.one("output", rule, output)
+
     if schema:
         from privplan.spec.spec import Spec
 
         text = json.dumps(Spec.model_json_schema(), indent=1) + "\n"
+    elif interview:
+        text = interview()
     else:
-        text = interview() if interview else preset(DEFAULT if name is None else name)
+        text = preset(DEFAULT if name is None else name)
     if output is None:
         render.text(text.rstrip("\n"))
         return
@@ -605,9 +641,10 @@ def init_command(
     render.text(f"wrote {output}")
 
 
-# --- ``privplan what-if``: how a plan changes with the numbers of its spec. ----------------------
+# --- ``privplan what-if``: how a plan changes with the numbers of its spec. -----------
 
-PICTURE, FRONTIER = "what-if.png", "frontier.png"
+PICTURE = "what-if.png"
+FRONTIER = "frontier.png"
 
 
 @click.command(
@@ -634,7 +671,7 @@ PICTURE, FRONTIER = "what-if.png", "frontier.png"
 )
 @click.option(
     "--frontier",
-    "whole",
+    "with_frontier",
     is_flag=True,
     help="Instead of --vary: noise against rounds, cohort, epsilons and groups; shadow prices.",
 )
@@ -653,93 +690,141 @@ def what_if_command(
     named: tuple[str, ...],
     varied: tuple[str, ...],
     left_out: tuple[str, ...],
-    whole: bool,
+    with_frontier: bool,
     form: str,
     output: str | None,
     html: str | None,
     workers: int,
 ) -> None:
-    """Solve SPEC with some of its numbers varied: what each group spends and counts, and the noise.
+    """Solve SPEC with some of its numbers varied: what each group spends, and noise.
 
-    SPEC may also be a plan or a run folder. Where values are named, or with --html, what an
-    attacker can reach is shown, too.
+    SPEC may also be a plan or a run folder. Where values are named, or with --html,
+    what an attacker can reach is shown, too.
     """
     varied = (*named, *varied)
-    if whole == bool(varied or left_out):
-        found = "both" if whole else "neither"
-        rule = "exactly one of NAME=VALUE,... (or --vary, --without) and --frontier must be named"
-        raise InputError.one("vary", rule, found)
-    if whole and html is not None:
+    if with_frontier == bool(varied or left_out):
+        rule = (
+            "exactly one of NAME=VALUE,... (or --vary, --without) and --frontier must be "
+            "named"
+        )
+        raise InputError.one("vary", rule, "both" if with_frontier else "neither")
+    if with_frontier and html is not None:
         raise InputError.one("html", "cannot go with --frontier", html)
-    from privplan.files import refuse_overwriting, write_bytes
-    from privplan.planning.sweep import spec_data
-    from privplan.report import plots, style, sweeps
+    from privplan.files import write_bytes
+    from privplan.report import style
 
     folder = Path(output) if output else None
-    if whole:
-        from privplan.planning.frontier import frontier, unscaled_lines
-        from privplan.spec.spec import Spec
-
-        problem = Spec.parse(spec_data(spec))
-        with render.progress("frontier") as progress:
-            points = frontier(problem, progress)
-        plain, table = (
-            [one.plain() for one in points],
-            sweeps.frontier_table(problem.name, points),
-        )
-        panels = plots.frontier_panels(points)
-        files, warnings = [FRONTIER], unscaled_lines(problem)
+    if with_frontier:
+        answer = _frontier(spec)
     else:
-        from privplan.planning.sweep import (
-            TABLE,
-            in_full,
-            parse_vary,
-            sweep,
-            with_and_without,
-            with_stated,
-        )
-
-        varies, data, warnings = (
-            [parse_vary(text) for text in varied],
-            spec_data(spec),
-            [],
-        )
-        varies = [replace(one, path=in_full(data, one.path)) for one in varies]
-        varies += with_and_without(data, left_out)
-        paths = [vary.path for vary in varies]
-        if html is not None:
-            from privplan.report.slider_page import slider_page
-
-            refuse_overwriting([spec], [html])
-            # The sliders open at the numbers of the spec itself.
-            varies = [with_stated(data, vary) for vary in varies]
-        chances = bool(named) or html is not None
-        with render.progress("what-if") as progress:
-            plain = sweep(
-                data,
-                varies,
-                folder,
-                chances=chances,
-                workers=workers,
-                progress=progress,
-            )
-        if html is not None:
-            write_text(html, slider_page(data, paths, plain))
-        table, logarithmic = (
-            sweeps.sweep_table(plain, paths, data.get("person")),
-            (*varied, "")[0].endswith(":log"),
-        )
-        panels = plots.sweep_panels(plain, paths, logarithmic=logarithmic)
-        files = [TABLE, PICTURE]
-    if folder is not None and panels:
-        write_bytes(folder / files[-1], style.picture(panels, columns=2))
+        with_chances = bool(named) or html is not None
+        answer = _swept(spec, varied, left_out, folder, html, with_chances, workers)
+    if folder is not None and answer.panels:
+        picture = style.picture(answer.panels, columns=2)
+        write_bytes(folder / answer.files[-1], picture)
     if form == "json":
-        render.data(plain)
+        render.data(answer.rows)
     else:
-        render.table(*table)
+        render.table(*answer.table)
         if folder is not None:
-            render.text(f"wrote {' and '.join(str(folder / file) for file in files)}")
+            paths = [str(folder / file) for file in answer.files]
+            render.text(f"wrote {' and '.join(paths)}")
         if html is not None:
             render.text(f"wrote {html}")
-    for line in warnings:
+    for line in answer.warnings:
         render.warn(line)
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What ``what-if`` shows.
+
+    Attributes:
+        rows: plain data, one row per group and point.
+        table: title, columns and cells.
+        panels: those of the picture.
+        files: names of what a folder receives; the picture's is the last.
+        warnings: lines.
+    """
+
+    rows: list[dict[str, Any]]
+    table: Table
+    panels: Sequence[Panel]
+    files: list[str]
+    warnings: list[str]
+
+
+def _frontier(spec: str) -> _Answer:
+    """Noise against rounds, cohort, epsilons and groups of a spec."""
+    from privplan.planning.frontier import frontier, unscaled_lines
+    from privplan.planning.sweep import spec_data
+    from privplan.report import plots, sweeps
+    from privplan.spec.spec import Spec
+
+    problem = Spec.parse(spec_data(spec))
+    with render.progress("frontier") as progress:
+        points = frontier(problem, progress)
+    return _Answer(
+        rows=[point.plain() for point in points],
+        table=sweeps.frontier_table(problem.name, points),
+        panels=plots.frontier_panels(points),
+        files=[FRONTIER],
+        warnings=unscaled_lines(problem),
+    )
+
+
+def _swept(
+    spec: str,
+    varied: tuple[str, ...],
+    left_out: tuple[str, ...],
+    folder: Path | None,
+    html: str | None,
+    with_chances: bool,
+    workers: int,
+) -> _Answer:
+    """The plans of a spec with some of its numbers varied.
+
+    Args:
+        spec: file of a spec or plan, or a run folder.
+        varied: numbers of the spec and their values.
+        left_out: groups with and without which the spec is solved.
+        folder: where the table and the journal are stored.
+        html: page with sliders to write.
+        with_chances: whether an attacker's chances are shown.
+        workers: processes.
+    """
+    from privplan.planning import sweep
+    from privplan.report import plots, sweeps
+
+    varies = [sweep.parse_vary(text) for text in varied]
+    data = sweep.spec_data(spec)
+    varies = [replace(vary, path=sweep.in_full(data, vary.path)) for vary in varies]
+    varies += sweep.with_and_without(data, left_out)
+    paths = [vary.path for vary in varies]
+    if html is not None:
+        from privplan.files import refuse_overwriting
+        from privplan.report.slider_page import slider_page
+
+        refuse_overwriting([spec], [html])
+        # The sliders open at the numbers of the spec itself.
+        varies = [sweep.with_stated(data, vary) for vary in varies]
+    with render.progress("what-if") as progress:
+        rows = sweep.sweep(
+            data,
+            varies,
+            folder,
+            chances=with_chances,
+            workers=workers,
+            progress=progress,
+        )
+    if html is not None:
+        write_text(html, slider_page(data, paths, rows))
+    # The first number is the horizontal axis.
+    is_logarithmic = bool(varied) and varied[0].endswith(":log")
+    return _Answer(
+        rows=rows,
+        table=sweeps.sweep_table(rows, paths, data.get("person")),
+        panels=plots.sweep_panels(rows, paths, logarithmic=is_logarithmic),
+        files=[sweep.TABLE, PICTURE],
+        warnings=[],
+    )
