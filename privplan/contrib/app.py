@@ -1,7 +1,7 @@
-"""``privplan app``: a page of sliders and fields for a spec's numbers, beside the plan they make.
+"""``privplan app``: a page of sliders and fields for a spec's numbers, and their plan.
 
-The page is a marimo notebook that this module writes; every number on it comes from ``Desk``,
-which needs no browser.
+The page is a marimo notebook that this module writes; every number on it comes from
+``Desk``, which needs no browser.
 """
 
 from __future__ import annotations
@@ -36,41 +36,60 @@ from privplan.yaml_text import load_yaml
 HOST = "127.0.0.1"
 READY = "digits-planned"
 """The spec to begin with where none is named."""
-_STEPS = (1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.8, 2, 2.2, 2.5, 2.8,
-          3, 3.5, 4, 4.5, 5, 5.5, 6, 6.5, 7, 7.5, 8, 9)  # fmt: skip
+_STEPS = (
+    1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.8, 2, 2.2, 2.5, 2.8,
+    3, 3.5, 4, 4.5, 5, 5.5, 6, 6.5,
+    7, 7.5, 8, 9,
+)  # fmt: skip
 """Positions of a slider in each factor of ten."""
 _REACH = 20.0
 """How many times the spec's number a slider reaches, up and down."""
+_KEPT_LETTERS = 40
+"""Of what is typed and no number, so many letters are shown."""
 
 
 @dataclass(frozen=True)
 class Number:
-    """A number of the spec that the page can change."""
+    """A number of the spec that the page can change.
 
-    path: str  # such as groups.strict.epsilon
+    Attributes:
+        path: its place, such as ``groups.strict.epsilon``.
+        label: what the page calls it.
+        value: the spec's.
+    """
+
+    path: str
     label: str
     value: float
 
     def positions(self) -> list[float]:
-        """What its slider offers: round values, denser where they are small, and the spec's own."""
-        low, high = self.value / _REACH, self.value * _REACH
-        places = range(math.floor(math.log10(low)), math.ceil(math.log10(high)))
-        found = {float(f"{step}e{place}") for step in _STEPS for place in places}
-        whole = not self.path.endswith(".epsilon")
-        found = {
-            one
-            for one in found
-            if low <= one <= high and not (whole and one != int(one))
-        }
-        return sorted({self.value, *found})
+        """What its slider offers: round values, and the spec's.
+
+        Round values are denser where they are small. All but epsilons are whole.
+        """
+        low = self.value / _REACH
+        high = self.value * _REACH
+        is_whole = not self.path.endswith(".epsilon")
+        positions = {self.value}
+        for place in range(math.floor(math.log10(low)), math.ceil(math.log10(high))):
+            for step in _STEPS:
+                value = float(f"{step}e{place}")
+                fits = not is_whole or value == int(value)
+                if fits and low <= value <= high:
+                    positions.add(value)
+        return sorted(positions)
 
     def nearest(self, text: str) -> float:
         """The position of its slider for what stands in its field."""
         try:
-            value = math.log(float(text))
+            log_value = math.log(float(text))
         except ValueError:
             return self.value
-        return min(self.positions(), key=lambda one: abs(math.log(one) - value))
+
+        def distance(position: float) -> float:
+            return abs(math.log(position) - log_value)
+
+        return min(self.positions(), key=distance)
 
 
 def plainly(value: float) -> str:
@@ -80,13 +99,17 @@ def plainly(value: float) -> str:
 
 @dataclass(frozen=True)
 class Shown:
-    """What the page shows for its numbers: a plan, or why there is none."""
+    """What the page shows for its numbers: a plan, or why there is none.
+
+    Attributes:
+        plan: of the numbers; None where there is none.
+        faults: by path of the number; what is wrong with none of them by "".
+        spec: the YAML of which ``privplan solve`` makes the plan.
+    """
 
     plan: Plan | None = None
-    faults: Mapping[str, str] = field(
-        default_factory=dict
-    )  # by path; "" of none of them
-    spec: str = ""  # the YAML of which ``privplan solve`` makes the plan
+    faults: Mapping[str, str] = field(default_factory=dict)
+    spec: str = ""
 
 
 class Desk:
@@ -102,23 +125,10 @@ class Desk:
     def __init__(
         self, data: dict[str, Any], expect: Callable[[Plan], Plan] | None = None
     ) -> None:
-        spec, self._data, self._expect = Spec.parse(data), data, expect
-        decided = {*spec.planning.free, *(spec.recipe.decides if spec.recipe else ())}
-        numbers = []
-        for one, given in zip(spec.groups, data["groups"], strict=True):
-            named = f"groups.{one.name}"
-            if given.get("epsilon") is not None:
-                numbers.append(
-                    Number(f"{named}.epsilon", f"{one.name}: epsilon", one.epsilon)
-                )
-            numbers.append(
-                Number(f"{named}.clients", f"{one.name}: clients", one.clients)
-            )
-        for name in ("rounds", "cohort"):
-            if data.get(name) is not None and name not in decided:
-                numbers.append(Number(name, name, float(data[name])))
-        self.numbers = tuple(numbers)
-        self.typed = {one.path: plainly(one.value) for one in numbers}
+        self._data = data
+        self._expect = expect
+        self.numbers = tuple(_numbers_of(data))
+        self.typed = {number.path: plainly(number.value) for number in self.numbers}
         """What stands in the field of each number."""
 
     @property
@@ -128,12 +138,13 @@ class Desk:
 
     @classmethod
     def of(cls, spec: str | None, proxy: str | None = None) -> Desk:
-        """The page of a spec (or the spec of a plan or run); a ready one when left out."""
+        """The page of a spec, a plan or a run; a ready spec when left out."""
         if spec is None:
             data = load_yaml(preset(READY), "spec")
         else:
             data = spec_data(spec)
-            data = Spec.load(spec).plain() if data.get("groups_from") else data
+            if data.get("groups_from"):
+                data = Spec.load(spec).plain()
         if proxy is None:
             return cls(data)
         from privplan.forecast.model import forecaster_with, with_forecast
@@ -142,17 +153,18 @@ class Desk:
         return cls(data, lambda plan: with_forecast(plan, model, None))
 
     def shown(self) -> Shown:
-        """The plan of the numbers that stand in the fields, or what is wrong with which."""
+        """The plan of the numbers in the fields, or what is wrong with them."""
         changes: dict[str, float] = {}
         faults: dict[str, str] = {}
         for path, text in self.typed.items():
             try:
                 value = float(text)
             except ValueError:
-                faults[path] = f"must be a number, found {printable(text)[:40]!r}"
-            else:
-                whole = math.isfinite(value) and value == int(value)
-                changes[path] = int(value) if whole else value
+                typed = printable(text)[:_KEPT_LETTERS]
+                faults[path] = f"must be a number, found {typed!r}"
+                continue
+            is_whole = math.isfinite(value) and value == int(value)
+            changes[path] = int(value) if is_whole else value
         if faults:
             return Shown(faults=faults)
         data = with_changes(self._data, changes)
@@ -160,35 +172,61 @@ class Desk:
             plan = solve(Spec.parse(data), second_opinion=False)
         except InputError as error:
             lines = [
-                (one.field, str(one).removeprefix(f"{one.field}: "))
-                for one in error.faults
+                (fault.field, str(fault).removeprefix(f"{fault.field}: "))
+                for fault in error.faults
             ]
             return Shown(faults=self._placed(lines))
         except PrivplanError as error:
-            where, _, line = str(error).partition(": ")
-            return Shown(faults=self._placed([(where, line)]))
-        plan = plan if self._expect is None else self._expect(plan)
-        return Shown(
-            plan, spec=yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
-        )
+            path, _, line = str(error).partition(": ")
+            return Shown(faults=self._placed([(path, line)]))
+        if self._expect is not None:
+            plan = self._expect(plan)
+        text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
+        return Shown(plan, spec=text)
 
     def _placed(self, lines: list[tuple[str, str]]) -> dict[str, str]:
-        """Sentences by the number that they are about."""
-        found: dict[str, list[str]] = {}
-        for where, line in lines:
-            first = line.partition(": ")[0]
-            if (
-                f"{where}.{first}" in self.typed
-            ):  # where only the group is named, then its field
-                where, line = f"{where}.{first}", line.removeprefix(f"{first}: ")
-            known = where in self.typed
-            found.setdefault(where * known, []).append(
-                line if known else f"{where}: {line}"
-            )
-        return {path: "; ".join(one) for path, one in found.items()}
+        """Sentences by the number that they are about.
+
+        Args:
+            lines: paths, and what is wrong there.
+        """
+        sentences: dict[str, list[str]] = {}
+        for path, line in lines:
+            # Where only the group is named, its field begins the line.
+            group_field = line.partition(": ")[0]
+            path_of_field = f"{path}.{group_field}"
+            if path_of_field in self.typed:
+                rule = line.removeprefix(f"{group_field}: ")
+                sentences.setdefault(path_of_field, []).append(rule)
+            elif path in self.typed:
+                sentences.setdefault(path, []).append(line)
+            else:
+                sentences.setdefault("", []).append(f"{path}: {line}")
+        return {path: "; ".join(of_path) for path, of_path in sentences.items()}
 
 
-# --- What is shown, as HTML. ---------------------------------------------------------------------
+def _numbers_of(data: dict[str, Any]) -> list[Number]:
+    """The numbers that a spec states, and that no recipe or search decides."""
+    spec = Spec.parse(data)
+    numbers: list[Number] = []
+    for group, stated in zip(spec.groups, data["groups"], strict=True):
+        path = f"groups.{group.name}"
+        if stated.get("epsilon") is not None:
+            label = f"{group.name}: epsilon"
+            numbers.append(Number(f"{path}.epsilon", label, group.epsilon))
+        label = f"{group.name}: clients"
+        numbers.append(Number(f"{path}.clients", label, group.clients))
+
+    decided = {*spec.planning.free}
+    if spec.recipe is not None:
+        decided |= {*spec.recipe.decides}
+    for name in ("rounds", "cohort"):
+        if data.get(name) is not None and name not in decided:
+            numbers.append(Number(name, name, float(data[name])))
+    return numbers
+
+
+# --- What is shown, as HTML. ----------------------------------------------------------
 
 _TITLE = "font-size:1.5rem;font-weight:700;margin-top:2.5rem"
 """Below the button that opens the numbers on a narrow screen."""
@@ -211,29 +249,38 @@ def plan_html(shown: Shown) -> str:
 
     if shown.plan is None:
         why = in_html(shown.faults.get("", "see beside the number"))
-        return f'<p id="state" role="status" style="{_BAD}"><b>There is no plan:</b> {why}</p>'
-    lines, table = answer(shown.plan)
-    known = [] if shown.plan.forecast is None else forecast_lines(shown.plan)
-    guesses = guess_lines(shown.plan)
-    said = [*guesses, *lines, *known, *attention_lines(shown.plan)]
-    first, *others = (in_html(line[:1].upper() + line[1:]) for line in said)
-    text = "".join(f"<p>{one}</p>" for one in others)
+        return (
+            f'<p id="state" role="status" style="{_BAD}"><b>There is no plan:</b> '
+            f"{why}</p>"
+        )
+    answers, table = answer(shown.plan)
+    sentences = [*guess_lines(shown.plan), *answers]
+    if shown.plan.forecast is not None:
+        sentences += forecast_lines(shown.plan)
+    sentences += attention_lines(shown.plan)
+
+    # The first is the answer; the others explain it.
+    first, *explanations = [
+        in_html(sentence[:1].upper() + sentence[1:]) for sentence in sentences
+    ]
+    text = "".join(f"<p>{sentence}</p>" for sentence in explanations)
     return (
         f'<p id="state" role="status"><b>{first}</b></p>{text}{_table("plan", table)}'
     )
 
 
 def more_html(shown: Shown) -> str:
-    """What one more epsilon of each group buys; nothing of plans without an objective."""
+    """What one more epsilon of each group buys, where the plan has an objective."""
     from privplan.planning.reasons import budget_values
 
     values = budget_values(shown.plan, more_by=1) if shown.plan else ()
     cells = [
-        [one.group, _change(one.objective_gain), _change(one.noise_gain)]
-        for one in values
+        [value.group, _change(value.objective_gain), _change(value.noise_gain)]
+        for value in values
     ]
+    title = "What one more epsilon buys"
+    columns = ["group", "objective", "noise"]
     caption = "each for its own group alone; of curves within 0.1% of what is certified"
-    title, columns = "What one more epsilon buys", ["group", "objective", "noise"]
     return _table("more", Table(title, columns, cells, caption))
 
 
@@ -248,18 +295,24 @@ def _table(name: str, table: Table) -> str:
     side = "padding:0.2rem 0.7rem 0.2rem 0;text-align:"
 
     def cells(words: list[str], tag: str) -> str:
-        return "".join(
-            f'<{tag} data-name="{in_html(columns[at])}" '
-            f'style="{side}{"right" if at else "left"}">{in_html(one)}</{tag}>'
-            for at, one in enumerate(words)
-        )
+        """A row; its first cell is a name, the others are numbers."""
+        texts: list[str] = []
+        for index, word in enumerate(words):
+            align = "right" if index else "left"
+            texts.append(
+                f'<{tag} data-name="{in_html(columns[index])}" '
+                f'style="{side}{align}">{in_html(word)}</{tag}>'
+            )
+        return "".join(texts)
 
     # What is wider than the page is moved by itself, and never cut.
-    whole = f'<div role="region" tabindex="0" aria-label="{in_html(title)}" style="{_WIDE}">'
-
+    region = (
+        f'<div role="region" tabindex="0" aria-label="{in_html(title)}" '
+        f'style="{_WIDE}">'
+    )
     body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in rows)
     return (
-        f'{_NARROW}{whole}<table id="{name}" class="narrow" '
+        f'{_NARROW}{region}<table id="{name}" class="narrow" '
         'style="margin-top:1rem"><caption style="text-align:left">'
         f"<b>{in_html(title)}</b></caption><thead><tr>{cells(columns, 'th')}</tr></thead>"
         f"<tbody>{body}</tbody></table></div>"
@@ -269,24 +322,26 @@ def _table(name: str, table: Table) -> str:
 
 def fault_html(path: str, shown: Shown) -> str:
     """What is wrong with a number, to stand beside its field."""
-    found = shown.faults.get(path, "")
-    style = f'style="{_BAD if found else ""}"'
-    return f'<span role="alert" data-path="{in_html(path)}" {style}>{in_html(found)}</span>'
+    fault = shown.faults.get(path, "")
+    style = f'style="{_BAD if fault else ""}"'
+    return f'<span role="alert" data-path="{in_html(path)}" {style}>{in_html(fault)}</span>'
 
 
 def spec_html(shown: Shown) -> str:
-    """The spec of the numbers, selected as a whole by one click."""
+    """The spec of the numbers, if any, selected as a whole by one click."""
+    if not shown.spec:
+        return ""
     style = "user-select:all;font-size:0.8rem;overflow-x:auto"
-    text = f'<pre id="spec" tabindex="0" style="{style}">{in_html(shown.spec)}</pre>'
-    said = "The spec with these numbers (one click selects it); save it as spec.yaml, then: "
-    return f"<p>{said}<code>privplan solve spec.yaml</code></p>{text}" * bool(
-        shown.spec
+    return (
+        "<p>The spec with these numbers (one click selects it); save it as spec.yaml, "
+        "then: <code>privplan solve spec.yaml</code></p>"
+        f'<pre id="spec" tabindex="0" style="{style}">{in_html(shown.spec)}</pre>'
     )
 
 
-# --- The page: a slider and a field for each number, and what is shown beside them. --------------
-# A slider that moves makes the fields anew, and a field that is changed the sliders, so that
-# neither is replaced under the hand that moves it.
+# --- The page: a slider and a field for each number, and what is shown beside them. ---
+# A slider that moves makes the fields anew, and a field that is changed the sliders, so
+# that neither is replaced under the hand that moves it.
 
 NOTEBOOK = """# /// script
 # [tool.marimo.display]
@@ -387,20 +442,25 @@ def serve(
     folder: str, spec: str | None, proxy: str | None, port: int
 ) -> subprocess.Popen[bytes]:
     """The process that serves the page on this machine, from a notebook in a folder."""
-    where = [
-        None if one is None else str(Path(one).absolute()) for one in (spec, proxy)
-    ]
-    notebook = Path(folder) / "app.py"
+    # The notebook runs in another folder.
+    spec_path = None if spec is None else str(Path(spec).absolute())
+    proxy_path = None if proxy is None else str(Path(proxy).absolute())
     name = Desk.of(spec, proxy).name
-    heading = f'<h1 style="{_TITLE}">What if: {in_html(name)}</h1>'
     text = NOTEBOOK.format(
-        spec=where[0], proxy=where[1], title=f"What if: {name}", heading=heading
+        spec=spec_path,
+        proxy=proxy_path,
+        title=f"What if: {name}",
+        heading=f'<h1 style="{_TITLE}">What if: {in_html(name)}</h1>',
     )
+    notebook = Path(folder) / "app.py"
     notebook.write_text(text, encoding="utf-8")
+
     words = ["--quiet", "run", str(notebook), "--headless", "--no-token", "--no-check"]
-    quiet = {**os.environ, "MARIMO_SKIP_UPDATE_CHECK": "1"}
-    place = ["--host", HOST, "--port", str(port)]
-    return subprocess.Popen([sys.executable, "-m", "marimo", *words, *place], env=quiet)
+    address = ["--host", HOST, "--port", str(port)]
+    environment = {**os.environ, "MARIMO_SKIP_UPDATE_CHECK": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "marimo", *words, *address], env=environment
+    )
 
 
 def free_port(port: int) -> int:

@@ -21,10 +21,10 @@ from privplan.cli import in_section
 )
 @click.option("--no-browser", "silent", is_flag=True, help="Only print the address.")
 def command(spec: str | None, proxy: str | None, port: int, silent: bool) -> None:
-    """Open a page with a slider and a field for each number of SPEC, beside the plan they make.
+    """Open a page with a slider and a field for each number of SPEC, and their plan.
 
-    SPEC may also be a plan or a run folder. The page is served on this machine alone; Ctrl-C ends
-    it.
+    SPEC may also be a plan or a run folder. The page is served on this machine alone;
+    Ctrl-C ends it.
     """
     import marimo  # noqa: F401  # named when it is missing
 
