@@ -1,5 +1,6 @@
-"""Empirical bounds: closed forms, seeded mechanisms, the registry, the verdict on canaries."""
+"""Empirical bounds: closed forms, seeded mechanisms, the registry, and the verdict."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -21,9 +22,8 @@ from simulate.runs.run import execute
 from tests.simulate.conftest import digits_spec
 
 CONFIDENCE = 0.95
-VIOLATIONS = (
-    11  # of 100 runs at 95% confidence: more than this have a chance of 0.4% (binomial)
-)
+# Of 100 runs at 95% confidence: more than this have a chance of 0.4% (binomial).
+VIOLATIONS = 11
 
 
 def gaussian_scores(mu, canaries, seed):
@@ -38,17 +38,17 @@ def answered(epsilon, canaries, seed):
     rng = np.random.default_rng(seed)
     included = rng.random(canaries) < 0.5
     honest = rng.random(canaries) < 1 / (1 + np.exp(-epsilon))
-    return np.where(honest, included, ~included) + 1e-6 * rng.normal(
-        size=canaries
-    ), included
+    # The small noise breaks ties.
+    scores = np.where(honest, included, ~included) + 1e-6 * rng.normal(size=canaries)
+    return scores, included
 
 
 def sampled(ratio, sigma, rounds, canaries, seed):
     """Canaries of the Poisson-sampled Gaussian, scored as the simulator does."""
     rng = np.random.default_rng(seed)
     included = rng.random(canaries) < 0.5
-    there = (rng.random((rounds, canaries)) < ratio) & included
-    seen = there + sigma * rng.normal(size=(rounds, canaries))
+    is_taking_part = (rng.random((rounds, canaries)) < ratio) & included
+    seen = is_taking_part + sigma * rng.normal(size=(rounds, canaries))
     scores = np.logaddexp(
         np.log1p(-ratio), np.log(ratio) + (2 * seen - 1) / (2 * sigma**2)
     )
@@ -73,32 +73,45 @@ def test_one_run_is_randomised_response_without_delta():
 def test_one_run_with_delta_by_hand():
     """Three guesses, two right: the sums over i = 1, 2 written out."""
     rate = 1 / (1 + np.exp(-0.5))
-    none, one, two, three = (stats.binom.pmf(k, 3, rate) for k in range(4))
-    expected = two + three + 2 * 10 * 1e-3 * max(one / 1, (one + none) / 2)
+    chance_of_none, chance_of_one, chance_of_two, chance_of_three = (
+        stats.binom.pmf(k, 3, rate) for k in range(4)
+    )
+    expected = (
+        chance_of_two
+        + chance_of_three
+        + 2 * 10 * 1e-3 * max(chance_of_one / 1, (chance_of_one + chance_of_none) / 2)
+    )
     assert one_run_audit.guesses_p_value(10, 3, 2, 0.5, 1e-3) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.7, 0.0), (1.5, 0.01)])
 def test_f_dp_matches_a_linear_program(epsilon, delta):
-    """The largest chance of c right guesses under the paper's inequalities, by simplex."""
-    canaries, guesses, correct = 30, 20, 17
+    """The largest chance of c right guesses under the paper's inequalities."""
+    canaries = 30
+    guesses = 20
+    correct = 17
     counts = np.arange(guesses + 1)
-    rows, limits = [], []
+    rows = []
+    limits = []
     for index in range(guesses):
         right = np.where(counts > index, counts, 0) / canaries
         wrong = np.where(counts >= index, guesses - counts, 0) / canaries
         rows += [right - np.exp(epsilon) * wrong, right - np.exp(-epsilon) * wrong]
         limits += [delta, 1 - np.exp(-epsilon) * (1 - delta)]
-    found = linprog(
-        -(counts >= correct).astype(float), A_ub=np.array(rows), b_ub=np.array(limits),
-        A_eq=np.ones((1, guesses + 1)), b_eq=[1.0],
-    )  # fmt: skip
-    most, tries = -found.fun, [Guesses(guesses, correct)]
-    for level, refuted in ((most * 1.01, True), (most * 0.99, False)):
-        curves = np.array([epsilon]), f_dp_audit.family(delta)
-        assert f_dp_audit.curves_rejected(canaries, tries, level, *curves).tolist() == [
-            [refuted]
-        ]
+    solution = linprog(
+        -(counts >= correct).astype(float),
+        A_ub=np.array(rows),
+        b_ub=np.array(limits),
+        A_eq=np.ones((1, guesses + 1)),
+        b_eq=[1.0],
+    )
+    max_chance = -solution.fun
+    tries = [Guesses(guesses, correct)]
+    for level, refuted in ((max_chance * 1.01, True), (max_chance * 0.99, False)):
+        rejected = f_dp_audit.curves_rejected(
+            canaries, tries, level, np.array([epsilon]), f_dp_audit.family(delta)
+        )
+        assert rejected.tolist() == [[refuted]]
 
 
 @pytest.mark.parametrize(("hits", "trials"), [(0, 50), (7, 50), (50, 50)])
@@ -130,7 +143,8 @@ def test_scores_that_tell_nothing_give_little_or_nothing(name):
 
 def violations(name, mechanism, runs):
     """In how many seeded runs a bound exceeds what the mechanism spends."""
-    delta, epsilon = 1e-3, 1.0
+    delta = 1e-3
+    epsilon = 1.0
     if mechanism == "gaussian":
         epsilon = epsilon_of(1.0, delta)
     elif mechanism == "sampled":
@@ -144,16 +158,20 @@ def violations(name, mechanism, runs):
             scores, included = sampled(0.2, 1.2, 20, 600, seed)
         else:
             scores, included = answered(epsilon, 600, seed)
-        at = 0.0 if mechanism == "response" else delta
-        count += auditors()[name].answer(scores, included, at, CONFIDENCE) > epsilon
+        audited_delta = 0.0 if mechanism == "response" else delta
+        count += (
+            auditors()[name].answer(scores, included, audited_delta, CONFIDENCE)
+            > epsilon
+        )
     return count
 
 
 CASES = [
     (name, mechanism)
-    for name, auditor in auditors().items()
-    for mechanism in ("gaussian", "sampled", "response")
-    if auditor.kind == "bound" or mechanism != "response"
+    for name, mechanism in itertools.product(
+        auditors(), ("gaussian", "sampled", "response")
+    )
+    if auditors()[name].kind == "bound" or mechanism != "response"
 ]
 
 
@@ -174,12 +192,12 @@ def test_more_confidence_never_raises_a_bound(name):
     for _ in range(4):
         included = source.random(150) < 0.5
         scores = source.normal(size=150) + included * source.uniform(0, 5)
-        found = [
-            auditors()[name].answer(scores, included, 1e-3, at)
-            for at in (0.9, 0.95, 0.999)
+        bounds = [
+            auditors()[name].answer(scores, included, 1e-3, confidence)
+            for confidence in (0.9, 0.95, 0.999)
         ]
-        assert found == sorted(found, reverse=True)
-        assert found[0] >= 0
+        assert bounds == sorted(bounds, reverse=True)
+        assert bounds[0] >= 0
 
 
 @pytest.fixture(scope="module")
@@ -193,12 +211,12 @@ def run(tmp_path_factory):
 def outcome(run, order):
     """The check of canaries, with these groups in a record that knows them."""
     audit = run.audit.model_copy(
-        update={"groups": tuple(run.audit.groups[at] for at in order)}
+        update={"groups": tuple(run.audit.groups[index] for index in order)}
     )
     record = run.record.model_copy(update={"audit": audit.digest})
     checks = {
-        one.name: one
-        for one in judge(replace(run, audit=audit, record=record), 0).checks
+        check.name: check
+        for check in judge(replace(run, audit=audit, record=record), 0).checks
     }
     return checks["audit"].outcome, checks["audit"].reason
 

@@ -21,9 +21,14 @@ def spec(**changes):
     """Two groups, thirty rounds."""
     groups = [{"name": k, "clients": v[0], "epsilon": v[1]} for k, v in GROUPS.items()]
     data = {
-        "name": "two", "groups": groups, "rounds": 30, "cohort": 51, "delta": 1e-4,
-        "clipping_norm": NORM, "model": {"name": "cnn-digits", "parameters": DIMENSION},
-    }  # fmt: skip
+        "name": "two",
+        "groups": groups,
+        "rounds": 30,
+        "cohort": 51,
+        "delta": 1e-4,
+        "clipping_norm": NORM,
+        "model": {"name": "cnn-digits", "parameters": DIMENSION},
+    }
     return Spec.parse({**data, **changes})
 
 
@@ -36,34 +41,50 @@ def plan(the_spec=None):
 
 def releases(the_plan, seed=1):
     """One release per round and group, drawn as planned."""
-    rng, made = np.random.default_rng(seed), []
+    generator = np.random.default_rng(seed)
+    release_records = []
     for number in range(1, the_plan.spec.rounds + 1):
         for group in the_plan.groups:
             std = group.noise_multiplier * NORM
-            drawn = rng.random(group.clients) < group.sampling_ratio
+            drawn = generator.random(group.clients) < group.sampling_ratio
             share = record.GroupShare(
-                group=group.name, clients=group.clients, sampling=the_plan.spec.sampling,
-                sampling_ratio=group.sampling_ratio, cohort=int(drawn.sum()),
-                participants=tuple(np.flatnonzero(drawn).tolist()), clip_bound=NORM,
-                largest_norm=NORM, clipped=3, factor=RULES["mean"](group, the_plan),
-            )  # fmt: skip
-            noise = rng.normal(0, std, DIMENSION)
-            made.append(
+                group=group.name,
+                clients=group.clients,
+                sampling=the_plan.spec.sampling,
+                sampling_ratio=group.sampling_ratio,
+                cohort=int(drawn.sum()),
+                participants=tuple(np.flatnonzero(drawn).tolist()),
+                clip_bound=NORM,
+                largest_norm=NORM,
+                clipped=3,
+                factor=RULES["mean"](group, the_plan),
+            )
+            noise = generator.normal(0, std, DIMENSION)
+            release_records.append(
                 record.ReleaseRecord(
-                    round=number, family="gaussian", noise_std=std, dimension=DIMENSION,
+                    round=number,
+                    family="gaussian",
+                    noise_std=std,
+                    dimension=DIMENSION,
                     noise_sum_squares=float((noise**2).sum()),
                     noise_state=digest([seed, number, group.name])[:LETTERS],
-                    shares=(share,), residual=record.Residual(
-                        sum_squares=float((noise**2).sum()), along_sum=noise[0]),
+                    shares=(share,),
+                    residual=record.Residual(
+                        sum_squares=float((noise**2).sum()), along_sum=noise[0]
+                    ),
                 )
-            )  # fmt: skip
-    return made
+            )
+    return release_records
 
 
-def write_ledger(folder, the_plan, made):
-    """The ledger of these releases, chained from the plan; returns the hash of its last line."""
-    lines, chain = [], the_plan.digest
-    for release in made:
+def write_ledger(folder, the_plan, release_records):
+    """Write the ledger of these releases, chained from the plan.
+
+    Returns the hash of its last line.
+    """
+    lines = []
+    chain = the_plan.digest
+    for release in release_records:
         line, chain = chained(release, chain)
         lines.append(line)
     (folder / record.LEDGER).write_text("".join(lines))
@@ -82,32 +103,57 @@ def write_evidence(folder, the_plan):
     start = np.zeros(DIMENSION, "<f4")
     (folder / VECTORS).write_bytes(start.tobytes())
     header = EvidenceHeader(
-        data="0" * 64, clients=clients_digest(clients), parameters=DIMENSION,
-        model=vector_digest(start), stored=False,
+        data="0" * 64,
+        clients=clients_digest(clients),
+        parameters=DIMENSION,
+        model=vector_digest(start),
+        stored=False,
         settings=digest({"aggregation": "paper", "numbers": {}}),
-    )  # fmt: skip
+    )
     (folder / EVIDENCE).write_text(chained(header, the_plan.digest, "evidence")[0])
 
 
-def write_run(folder, made=None, the_plan=None):
+def write_run(folder, release_records=None, the_plan=None):
     """A whole run folder; returns the plan."""
     the_plan = the_plan or plan()
     folder.mkdir(parents=True, exist_ok=True)
     the_plan.save(folder / record.PLAN)
-    chain = write_ledger(folder, the_plan, releases(the_plan) if made is None else made)
+    chain = write_ledger(
+        folder,
+        the_plan,
+        releases(the_plan) if release_records is None else release_records,
+    )
     write_evidence(folder, the_plan)
     rounds = the_plan.spec.rounds
     configuration = {
-        "aggregation": "paper", "numbers": {}, "data": "0" * 64, "rounds": rounds, "canaries": 0,
-        "clients": the_plan.spec.population, "processes": 1,
-    }  # fmt: skip
+        "aggregation": "paper",
+        "numbers": {},
+        "data": "0" * 64,
+        "rounds": rounds,
+        "canaries": 0,
+        "clients": the_plan.spec.population,
+        "processes": 1,
+    }
     record.RunRecord(
-        plan_digest=the_plan.digest, algorithm="GDPFed", dataset="svhn", partition="iid",
-        model="cnn-digits", seed=1, device="cpu", configuration=configuration, versions={},
-        status="complete", rounds_done=rounds,
+        plan_digest=the_plan.digest,
+        algorithm="GDPFed",
+        dataset="svhn",
+        partition="iid",
+        model="cnn-digits",
+        seed=1,
+        device="cpu",
+        configuration=configuration,
+        versions={},
+        status="complete",
+        rounds_done=rounds,
         metrics=(record.RoundMetrics(round=rounds, accuracy=0.9, loss=0.4),),
-        accuracy=0.9, accuracy_by_class={"0": 0.9},
-        accuracy_by_group={"strict": 0.9, "loose": 0.9}, wall_seconds=1.0, chain=chain,
-        executed=record.Executed(aggregator="mean", coordinates=DIMENSION, shared=DIMENSION),
-    ).save(folder)  # fmt: skip
+        accuracy=0.9,
+        accuracy_by_class={"0": 0.9},
+        accuracy_by_group={"strict": 0.9, "loose": 0.9},
+        wall_seconds=1.0,
+        chain=chain,
+        executed=record.Executed(
+            aggregator="mean", coordinates=DIMENSION, shared=DIMENSION
+        ),
+    ).save(folder)
     return the_plan

@@ -1,4 +1,4 @@
-"""A damaged or missing ``evidence.jsonl`` is never the same as nothing to compare with."""
+"""Damaged or missing evidence is not the same as nothing to compare with."""
 
 from collections.abc import Callable
 
@@ -12,11 +12,17 @@ from privplan.verification.verify import judge, load_run
 from tests.command import refused, verify
 from tests.simulate.replay.runs import replayed
 
-READERS = (
-    "record",
-    "groups",
-    "coordinates",
-)  # checks that compare with the header of the evidence
+# Checks that compare with the header of the evidence.
+READERS = ("record", "groups", "coordinates")
+
+
+# What a record says that evaluated no model.
+UNEVALUATED = {
+    "metrics": (),
+    "accuracy": None,
+    "accuracy_by_class": {},
+    "accuracy_by_group": {},
+}
 
 
 def outcomes(verdict):
@@ -87,12 +93,10 @@ def test_without_evidence_nothing_that_it_is_compared_with_passes(run):
     verdict = judge(load_run(run), 0)
     assert outcomes(verdict) == dict.fromkeys(READERS, "not shown")
     assert verdict.outcome == "unverified"
-    missing = {
-        kind
-        for check in verdict.checks
-        if check.name in READERS
-        for kind in check.missing
-    }
+    missing = set()
+    for check in verdict.checks:
+        if check.name in READERS:
+            missing.update(check.missing)
     assert missing == {
         "the digest of the data (evidence.jsonl)",
         "the digest of the assignment of clients (evidence.jsonl)",
@@ -102,21 +106,22 @@ def test_without_evidence_nothing_that_it_is_compared_with_passes(run):
 
 def test_a_deployment_needs_no_evidence(run):
     (run / EVIDENCE).unlink()
-    change = {"seed": None, "dataset": "", "partition": "", "model": "", "device": ""}
-    change |= {
-        "metrics": (),
-        "accuracy": None,
-        "accuracy_by_class": {},
-        "accuracy_by_group": {},
+    unsimulated = {
+        "seed": None,
+        "dataset": "",
+        "partition": "",
+        "model": "",
+        "device": "",
     }
+    change = {**unsimulated, **UNEVALUATED}
     RunRecord.load(run).model_copy(update=change).save(run)
     assert outcomes(judge(load_run(run), 0)) == dict.fromkeys(READERS, "passed")
 
 
 def test_a_torn_last_line_of_an_unfinished_run_is_no_fault(run):
     (run / EVIDENCE).write_text((run / EVIDENCE).read_text()[:-40])
-    change = {"status": "running", "rounds_done": 2, "chain": "", "metrics": ()}
-    change |= {"accuracy": None, "accuracy_by_class": {}, "accuracy_by_group": {}}
+    unfinished = {"status": "running", "rounds_done": 2, "chain": ""}
+    change = {**unfinished, **UNEVALUATED}
     RunRecord.load(run).model_copy(update=change).save(run)
     verdict = judge(load_run(run), 0)
     assert not verdict.failed

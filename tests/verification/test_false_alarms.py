@@ -23,11 +23,11 @@ def test_a_verdict_on_an_honest_run_is_broken_at_most_once_in_a_thousand():
 
 
 def test_every_stated_rate_is_declared_and_every_declared_rate_is_of_a_test():
-    stated = {
-        check.name: float(found[1])
-        for check in honest("planned", "poisson", 7).checks
-        if (found := re.search(r"false alarms at most ([\d.e-]+)", check.reason))
-    }
+    stated = {}
+    for check in honest("planned", "poisson", 7).checks:
+        rate = re.search(r"false alarms at most ([\d.e-]+)", check.reason)
+        if rate:
+            stated[check.name] = float(rate[1])
     declared = {
         name: check.false_alarm for name, check in CHECKS.items() if check.false_alarm
     }
@@ -38,39 +38,41 @@ def test_every_stated_rate_is_declared_and_every_declared_rate_is_of_a_test():
 
 
 def _alarms(seed: int, folder: Path, plan: Plan) -> list[str]:
-    """Checks with a random test that fail on the draws of a seed, which they cannot draw again."""
-    made, lines, source = [], [], np.random.default_rng([seed, 1])
+    """Checks with a random test that fail on draws of a seed that they cannot redo."""
+    releases = []
+    lines = []
+    source = np.random.default_rng([seed, 1])
     for index, release in enumerate(honest_run.releases(plan, seed)):
         noise = source.normal(0, release.noise_std, release.dimension)
-        square, along = float(noise @ noise), float(noise[0])
-        residual = Residual(sum_squares=square, along_sum=along)
-        made.append(
+        square = float(noise @ noise)
+        noise_along_sum = float(noise[0])
+        residual = Residual(sum_squares=square, along_sum=noise_along_sum)
+        releases.append(
             release.model_copy(
                 update={"residual": residual, "noise_sum_squares": square}
             )
         )
-        at = {"round_": release.round, "index": index % len(plan.groups)}
-        lines.append(measure_noise(noise, release.noise_std, **at, sum_norm=0.1).line)
-    honest_run.write_run(folder, made, plan)
+        place = {"round_": release.round, "index": index % len(plan.groups)}
+        lines.append(
+            measure_noise(noise, release.noise_std, **place, sum_norm=0.1).line
+        )
+    honest_run.write_run(folder, releases, plan)
     (folder / NOISE_EVIDENCE).write_text("".join(lines))
     run = load_run(folder)
-    found = {
+    checks = {
         name: check.inspect(run) for name, check in CHECKS.items() if check.false_alarm
     }
-    assert {name for name, one in found.items() if one.outcome == "not shown"} <= {
+    assert {name for name, check in checks.items() if check.outcome == "not shown"} <= {
         "audit"
     }
-    return [name for name, one in found.items() if one.failed]
+    return [name for name, check in checks.items() if check.failed]
 
 
 @pytest.mark.parametrize("seeds", [20, pytest.param(DECIDED, marks=pytest.mark.slow)])
 def test_verdicts_on_honest_draws_are_broken_as_rarely_as_stated(seeds, tmp_path):
     """At a rate of 5e-4 more than 6 of 2,000 come in one of 10,000 measurements."""
     plan = honest_run.plan(honest_run.spec(rounds=8))
-    alarms = [
-        found
-        for seed in range(seeds)
-        if (found := _alarms(seed, tmp_path / "run", plan))
-    ]
+    alarms_by_seed = (_alarms(seed, tmp_path / "run", plan) for seed in range(seeds))
+    alarms = [failed for failed in alarms_by_seed if failed]
     print(f"{len(alarms)} of {seeds}: {alarms}")
     assert len(alarms) <= 6 * seeds // DECIDED

@@ -1,4 +1,4 @@
-"""What a stranger made costs its reader one line and exit code 2: no code, little time, 1 GB."""
+"""What a stranger made costs its reader one line, little time and 1 GB, and no code."""
 
 import os
 import pickle
@@ -21,7 +21,8 @@ from privplan.spec.presets import preset
 from tests.command import privplan
 from tests.verification import honest_run
 
-SECONDS, BYTES = 10, 2**30
+SECONDS = 10
+BYTES = 2**30
 SPEC = preset("digits")
 RUN_CODE = "import pathlib; pathlib.Path('executed').touch()"
 BATCH = "cifar-10-batches-py/data_batch_1"
@@ -62,8 +63,8 @@ def sparse(path):
 
 
 def bound(path):
-    with socket.socket(socket.AF_UNIX) as one:
-        one.bind(os.path.relpath(path))
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(os.path.relpath(path))
 
 
 def objects(path):
@@ -98,13 +99,11 @@ def infinite(path):
     path.write_text(re.sub(r'("wall_seconds":) [^,]*', r"\1 1e999", path.read_text()))
 
 
-def given(path):
+def device(path):
     """A plan whose initial parameters are a device."""
-    initial = (
-        "{name: mlp-digits, parameters: 2410, initial: {file: /dev/zero, sha256: "
-        + "ab" * 32
-    )
-    content = SPEC.replace("{name: mlp-digits, parameters: 2410", initial + "}", 1)
+    start = "{name: mlp-digits, parameters: 2410"
+    initial = "initial: {file: /dev/zero, sha256: " + "ab" * 32 + "}"
+    content = SPEC.replace(start, f"{start}, {initial}", 1)
     (path.parent / "i.yaml").write_text(content)
     solve(path.parent / "i.yaml").save(path)
 
@@ -129,13 +128,15 @@ def crowded(path):
     plan.model_copy(update={"groups": groups, "spec": spec}).save(path)
 
 
-DEEP, LONG = "[" * 10**5, "9" * 10**5
+DEEP = "[" * 10**5
+LONG = "9" * 10**5
 ALIASES = "a0: &a0 [1]\n" + "".join(
     f"a{n}: &a{n} [{f'*a{n - 1}, ' * 9}]\n" for n in range(1, 30)
 )
-VERIFY, SOLVE = "verify run --rounds=0", "solve given.yaml"
+VERIFY = "verify run --rounds=0"
+SOLVE = "solve given.yaml"
 PICKLED = "simulate plan.json --algorithm planned --dataset cifar-10 --data-dir ."
-OWN = "simulate plan.json --algorithm planned --data own.npz"
+OWN_DATA = "simulate plan.json --algorithm planned --data own.npz"
 TABLE = "check-data own.parquet --label y --statistics none"
 SVHN = "simulate plan.json --algorithm planned --dataset svhn --data-dir ."
 PACKED = zlib.compress(bytes(2**24))
@@ -186,7 +187,7 @@ CASES = {
     "device for a spec": ("given.yaml", link("/dev/zero"), SOLVE),
     "name with code": ("given.yaml", spec("name: strict", "name: 'x\"\"\"; exec(1)'"), SOLVE),
     "name of control letters": ("given.yaml", spec("name: strict", "name: \x1b]0;x"), SOLVE),
-    "parameters of a device": ("given.json", given, "simulate given.json --algorithm planned"),
+    "parameters of a device": ("given.json", device, "simulate given.json --algorithm planned"),
     # data sets
     "code in a pickle": (BATCH, text(f"cbuiltins\nexec\n(V{RUN_CODE}\ntR.".encode()), PICKLED),
     "state of a function": (BATCH, text(b"c_codecs\nencode\n}Vx\nI1\nsb."), PICKLED),
@@ -195,13 +196,13 @@ CASES = {
     "pipe for a pickle": (BATCH, os.mkfifo, PICKLED),
     "device for a pickle": (BATCH, link("/dev/zero"), PICKLED),
     "deep pickle": (BATCH, text(b"(" * 10**5 + b"." ), PICKLED),
-    "objects in an archive": ("own.npz", objects, OWN),
-    "huge array": ("own.npz", zipped("x.npy", header("(1" + "0" * 13 + ",)")), OWN),
-    "huge shape": ("own.npz", zipped("x.npy", header("(" + "9" * 30 + ",)")), OWN),
-    "archive bomb": ("own.npz", zipped("x.npy", bytes(2**24)), OWN),
-    "cut archive": ("own.npz", text(b"PK\x03\x04" + bytes(99)), OWN),
-    "zip slip": ("own.npz", zipped("../../slip.npy", header("(2,)") + bytes(16)), OWN),
-    "pipe of data": ("own.npz", os.mkfifo, OWN),
+    "objects in an archive": ("own.npz", objects, OWN_DATA),
+    "huge array": ("own.npz", zipped("x.npy", header("(1" + "0" * 13 + ",)")), OWN_DATA),
+    "huge shape": ("own.npz", zipped("x.npy", header("(" + "9" * 30 + ",)")), OWN_DATA),
+    "archive bomb": ("own.npz", zipped("x.npy", bytes(2**24)), OWN_DATA),
+    "cut archive": ("own.npz", text(b"PK\x03\x04" + bytes(99)), OWN_DATA),
+    "zip slip": ("own.npz", zipped("../../slip.npy", header("(2,)") + bytes(16)), OWN_DATA),
+    "pipe of data": ("own.npz", os.mkfifo, OWN_DATA),
     "huge picture": ("own/c/0/a.png", picture(10**4), "check-data own"),
     "pipe for a picture": ("own/c/0/a.png", os.mkfifo, "check-data own"),
     "packed table": ("own.parquet", table, TABLE),
@@ -212,9 +213,15 @@ CASES = {
 
 
 EDITED = {
-    "huge number", "not a number", "infinite", "key twice", "cut plan", "cut ledger",
-    "control letters", "many clients",
-}  # fmt: skip
+    "huge number",
+    "not a number",
+    "infinite",
+    "key twice",
+    "cut plan",
+    "cut ledger",
+    "control letters",
+    "many clients",
+}
 """Cases that change a file which was there."""
 
 
@@ -256,15 +263,19 @@ def bounded(monkeypatch):
     before = resource.getrlimit(resource.RLIMIT_AS)
     handler = signal.signal(signal.SIGALRM, stop)
     resource.setrlimit(resource.RLIMIT_AS, (used + BYTES, before[1]))
-    signal.alarm(
-        6 * SECONDS
-    )  # of a clock that runs while the process waits, on a busy machine
+    # The clock runs while the process waits, on a busy machine.
+    signal.alarm(6 * SECONDS)
     try:
         yield
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, handler)
         resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def sizes(folder):
+    """The size of each file and folder, in bytes; links are not followed."""
+    return {path: path.lstat().st_size for path in folder.rglob("*")}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -275,10 +286,10 @@ def test_it_is_refused_in_one_line(name, place, request):
     if path.exists() and name not in EDITED:
         path.unlink()
     make(path)
-    before = {one: one.lstat().st_size for one in place.rglob("*")}
+    before = sizes(place)
     request.getfixturevalue("bounded")
     done = privplan(*words.split())
     assert done.exit_code == 2, (done.exit_code, done.output[-500:], done.exception)
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
-    after = {one: one.lstat().st_size for one in place.rglob("*")}
+    after = sizes(place)
     assert after == before, after.keys() ^ before.keys()

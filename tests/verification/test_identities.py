@@ -30,19 +30,20 @@ def changed(folder, target, change, *, honest):
         digest = Plan.load(folder / PLAN).digest
         rounds = read_evidence(folder, digest).of_releases.values()
         text, chain = chained(EvidenceHeader(**header), digest, "evidence")
-        for one in rounds:
-            line, chain = chained(one, chain, "evidence")
+        for round_evidence in rounds:
+            line, chain = chained(round_evidence, chain, "evidence")
             text += line
         (target / EVIDENCE).write_text(text)
     return target
 
 
-def _one_for_sixty(arrays):
+def _leaves_sixty_without_group(arrays):
     arrays["group"][arrays["group"].tolist().index(2) :][:60] = -1
 
 
-def _copied(arrays):
-    starts, records = arrays["starts"], arrays["records"]
+def _copies_records(arrays):
+    starts = arrays["starts"]
+    records = arrays["records"]
     records[starts[1] : starts[1] + 3] = records[starts[0] : starts[0] + 3]
 
 
@@ -55,28 +56,33 @@ def test_an_honest_assignment_passes(honest, tmp_path):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (_one_for_sixty, "different clients hold records, 100 were planned"),
-        (_copied, "3 records are of more than one client"),
+        (
+            _leaves_sixty_without_group,
+            "different clients hold records, 100 were planned",
+        ),
+        (_copies_records, "3 records are of more than one client"),
     ],
 )
 def test_places_and_records_of_one_client_are_counted_once(
     honest, tmp_path, change, reason
 ):
-    found = groups(load_run(changed(honest, tmp_path / "copy", change, honest=True)))
-    assert found.failed
-    assert reason in found.reason
+    check = groups(load_run(changed(honest, tmp_path / "copy", change, honest=True)))
+    assert check.failed
+    assert reason in check.reason
 
 
 def test_an_assignment_that_the_run_did_not_write_fails(honest, tmp_path):
-    found = groups(load_run(changed(honest, tmp_path / "copy", _copied, honest=False)))
-    assert found.failed
-    assert "not the assignment that the run wrote" in found.reason
+    check = groups(
+        load_run(changed(honest, tmp_path / "copy", _copies_records, honest=False))
+    )
+    assert check.failed
+    assert "not the assignment that the run wrote" in check.reason
 
 
 def test_an_assignment_that_is_gone_is_not_shown(honest, tmp_path):
     copy = changed(honest, tmp_path / "copy", lambda arrays: None, honest=True)
     (copy / CLIENTS).unlink()
-    found = groups(load_run(copy))
-    assert found.outcome == "not shown"
-    assert found.required
-    assert CLIENTS in found.missing[0]
+    check = groups(load_run(copy))
+    assert check.outcome == "not shown"
+    assert check.required
+    assert CLIENTS in check.missing[0]

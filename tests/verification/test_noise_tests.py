@@ -1,4 +1,4 @@
-"""Tests behind a verdict: exact values, simulations, stated power, and measurements of noise."""
+"""Tests behind a verdict: exact values, simulations, stated power, measured noise."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,7 +25,8 @@ from tests.verification.honest_run import releases, write_run
 
 
 def test_noise_p_value_is_the_two_sided_chi_square():
-    statistic, coordinates = 1100.0, 1000
+    statistic = 1100.0
+    coordinates = 1000
     exact = 2 * min(
         stats.chi2.cdf(statistic, coordinates), stats.chi2.sf(statistic, coordinates)
     )
@@ -66,8 +67,11 @@ def test_a_client_who_is_always_there_is_named_with_its_chance():
 
 @pytest.mark.parametrize("fixed", [False, True])
 def test_the_oddest_client_s_chance_is_a_bound_on_honest_false_alarms(fixed):
-    """Poisson cohorts, and cohorts of fixed size, whose clients depend on each other."""
-    rng, clients, rounds, size = np.random.default_rng(6), 40, 20, 8
+    """Poisson cohorts, and cohorts of one size, whose clients depend on each other."""
+    rng = np.random.default_rng(6)
+    clients = 40
+    rounds = 20
+    size = 8
     law = participation_law({size / clients: rounds})
     chances = []
     for _ in range(300):
@@ -87,26 +91,28 @@ def _measured(z, std=2.0, round_=1):
 
 def test_measurements_agree_with_independent_implementations():
     z = np.random.default_rng(1).standard_normal(1001)
-    one = _measured(z)
-    assert one.ks == pytest.approx(stats.kstest(z, "norm").statistic, rel=1e-8)
-    assert one.tails == tuple(
+    measured = _measured(z)
+    assert measured.ks == pytest.approx(stats.kstest(z, "norm").statistic, rel=1e-8)
+    assert measured.tails == tuple(
         (np.abs(z) > limit).sum() for limit in noise_evidence.TAILS
     )
-    assert one.cells == tuple(np.histogram(stats.norm.cdf(z), np.linspace(0, 1, 33))[0])
+    assert measured.cells == tuple(
+        np.histogram(stats.norm.cdf(z), np.linspace(0, 1, 33))[0]
+    )
     shifted = [float(z[shift:] @ z[:-shift]) for shift in range(1, 1001)]
-    assert one.lag == 1 + int(np.abs(shifted).argmax())
-    assert one.autocorrelation == pytest.approx(shifted[one.lag - 1])
-    assert sum(one.block_squares) == pytest.approx(float(z @ z))
+    assert measured.lag == 1 + int(np.abs(shifted).argmax())
+    assert measured.autocorrelation == pytest.approx(shifted[measured.lag - 1])
+    assert sum(measured.block_squares) == pytest.approx(float(z @ z))
 
 
 def test_projections_keep_inner_products_of_the_identity():
-    """The 128 projections of unit vectors are orthonormal rows: P P^T is the identity."""
+    """The 128 projections of unit vectors are orthonormal: P P^T is the identity."""
     rows = np.array([measurement.project(unit) for unit in np.eye(300)]).T
     assert np.allclose(rows @ rows.T, np.eye(128))
 
 
 def test_the_parts_of_a_long_vector_are_independent_normals(monkeypatch):
-    """Each part is a linear map A of z: A A^T is the identity, with zeros of sums left out."""
+    """Each part is a linear map A of z: A A^T is the identity, but for sums of none."""
     monkeypatch.setattr(noise_evidence, "SAMPLE", 64)
     monkeypatch.setattr(measurement, "SAMPLE", 64)
     monkeypatch.setattr(measurement, "SAMPLE_BLOCK", 8)
@@ -116,18 +122,18 @@ def test_the_parts_of_a_long_vector_are_independent_normals(monkeypatch):
     rows = np.array([measurement.projected(unit) for unit in units]).T
     assert sample.shape == (64, 300)
     assert np.array_equal(sample @ sample.T, np.eye(64))
-    assert np.all(
-        np.diff(sample.argmax(1).reshape(8, 8) % 300) % 300 == 1
-    )  # whole blocks
-    kept = np.diag(vector @ vector.T).round(9)
-    assert np.allclose(vector @ vector.T, np.diag(kept))
-    assert set(kept) == {0.0, 1.0}
-    assert kept[64:].sum() == sum(
-        not sample[:, at : at + 5].any() for at in range(0, 300, 5)
+    # The sample has whole blocks.
+    assert np.all(np.diff(sample.argmax(1).reshape(8, 8) % 300) % 300 == 1)
+    is_kept = np.diag(vector @ vector.T).round(9)
+    assert np.allclose(vector @ vector.T, np.diag(is_kept))
+    assert set(is_kept) == {0.0, 1.0}
+    assert is_kept[64:].sum() == sum(
+        not sample[:, start : start + 5].any() for start in range(0, 300, 5)
     )
     assert np.allclose(rows @ rows.T, np.eye(60))
     reached = np.zeros(300)
-    for number in range(400):  # each coordinate is as likely in the sample
+    # Each coordinate is as likely in the sample.
+    for number in range(400):
         reached[measurement.measured_parts(np.arange(300), str(number))[0]] += 1
     assert stats.chisquare(reached).pvalue > 1e-6
 
@@ -172,26 +178,33 @@ LONG_FAULTS = {
 
 @pytest.mark.parametrize("name", ["none", *LONG_FAULTS])
 def test_faults_of_long_vectors_are_seen(name):
-    rng, n = np.random.default_rng(8), 2 * noise_evidence.SAMPLE + 1
+    rng = np.random.default_rng(8)
+    n = 2 * noise_evidence.SAMPLE + 1
     z = rng.standard_normal(n)
     _, fault = LONG_FAULTS.get(name, (None, lambda z, rng: z))
-    one = _measured(np.resize(fault(z, rng), n))
-    assert one.fault is None
-    assert one.sample == noise_evidence.SAMPLE
+    measured = _measured(np.resize(fault(z, rng), n))
+    assert measured.fault is None
+    assert measured.sample == noise_evidence.SAMPLE
     release = _release(1)
-    found = {
-        check for check, _ in LONG_FAULTS.values() if [*check([(release, one)], 1e-4)]
+    failed_checks = {
+        check
+        for check, _ in LONG_FAULTS.values()
+        if [*check([(release, measured)], 1e-4)]
     }
-    assert LONG_FAULTS[name][0] in found if name != "none" else not found
+    assert (
+        LONG_FAULTS[name][0] in failed_checks if name != "none" else not failed_checks
+    )
 
 
 def test_noise_of_a_long_vector_that_is_used_again_or_not_the_seed_s_is_seen():
     z = np.random.default_rng(9).standard_normal((4, 2 * noise_evidence.SAMPLE + 1))
     z[3] = z[0] + 0.1 * z[3]
     releases = [_release(number) for number in range(1, 5)]
-    lines = [_measured(one, round_=at) for at, one in enumerate(z, start=1)]
-    [*found] = measured_noise.dependent(list(zip(releases, lines, strict=True)), 1e-4)
-    assert found[0].startswith("rounds 1 (all) and 4 (all): correlation")
+    lines = [
+        _measured(vector, round_=round_) for round_, vector in enumerate(z, start=1)
+    ]
+    [*faults] = measured_noise.dependent(list(zip(releases, lines, strict=True)), 1e-4)
+    assert faults[0].startswith("rounds 1 (all) and 4 (all): correlation")
     assert [
         *measured_noise.dependent(list(zip(releases[:3], lines, strict=False)), 1e-4)
     ] == []
@@ -201,13 +214,15 @@ def test_noise_of_a_long_vector_that_is_used_again_or_not_the_seed_s_is_seen():
 
 def test_p_values_are_upper_bounds_and_not_trivial():
     """Simulated frequencies of p-values below a level never exceed it beyond chance."""
-    rng, runs, n = np.random.default_rng(2), 4_000, 60
+    rng = np.random.default_rng(2)
+    runs = 1_500
+    n = 60
     x, y = rng.standard_normal((2, runs, n))
     products = noise_p_values.product_p_values((x * y).sum(1), n)
     lagged = noise_p_values.lagged_p_values((x * np.roll(x, n // 2, 1)).sum(1), n)
-    for found in (products, lagged):
-        assert (found < 0.05).mean() < 0.05 + 3 * np.sqrt(0.05 * 0.95 / runs)
-        assert (found < 0.3).mean() > 0.01
+    for p_values in (products, lagged):
+        assert (p_values < 0.05).mean() < 0.05 + 3 * np.sqrt(0.05 * 0.95 / runs)
+        assert (p_values < 0.3).mean() > 0.01
     ks = [
         noise_p_values.ks_p_value(stats.kstest(row, "norm").statistic, n)
         for row in x[:1000]
@@ -217,31 +232,40 @@ def test_p_values_are_upper_bounds_and_not_trivial():
 
 def test_overlap_bound_covers_the_exact_hypergeometric_law():
     exact = stats.hypergeom(100, 30, 25)
-    for found in (0, 2, 15, 20):
-        two_sided = 2 * min(exact.cdf(found), exact.sf(found - 1))
+    for overlap in (0, 2, 15, 20):
+        two_sided = 2 * min(exact.cdf(overlap), exact.sf(overlap - 1))
         assert cohort_p_values.hypergeometric_p_value(
-            found, 100, 30, 25
+            overlap, 100, 30, 25
         ) == pytest.approx(two_sided)
-        bound = cohort_p_values.overlaps_p_value([found], [(30, 25)], 100)
+        bound = cohort_p_values.overlaps_p_value([overlap], [(30, 25)], 100)
         assert two_sided <= bound * (1 + 1e-9)
         assert bound < 30 * two_sided + 1e-12
 
 
 def test_common_clients_and_neighbours_are_those_counted_one_by_one():
-    rng, n = np.random.default_rng(1), 23
+    rng = np.random.default_rng(1)
+    n = 23
     drawn = [
         tuple(sorted(rng.choice(n, size, replace=False).tolist()))
         for size in (9, 5, n, 0)
     ]
     for distance in (1, 2, 3):
-        first = [at for at in range(n - distance) if at // distance % 2 == 0]
-        found = sum(at in one and at + distance in one for one in drawn for at in first)
+        # Pairs of which no two have a client in common.
+        first = [
+            client for client in range(n - distance) if client // distance % 2 == 0
+        ]
+        neighbours = 0
+        for cohort in drawn:
+            for client in first:
+                neighbours += client in cohort and client + distance in cohort
         mean = sum(
-            len(first) * len(one) * (len(one) - 1) / (n * (n - 1)) for one in drawn
+            len(first) * len(cohort) * (len(cohort) - 1) / (n * (n - 1))
+            for cohort in drawn
         )
-        bound = (
-            np.exp(found - mean - found * np.log(found / mean)) if found > mean else 1.0
-        )
+        bound = 1.0
+        if neighbours > mean:
+            excess = neighbours - mean - neighbours * np.log(neighbours / mean)
+            bound = np.exp(excess)
         assert cohort_p_values.neighbours_p_value(drawn, n, distance) == pytest.approx(
             bound
         )
@@ -253,28 +277,33 @@ def test_common_clients_and_neighbours_are_those_counted_one_by_one():
 
 
 def test_power_of_a_smaller_deviation_agrees_with_a_simulation():
-    count, rng = 20_000, np.random.default_rng(3)
+    count = 20_000
+    rng = np.random.default_rng(3)
     squares = 0.97**2 * rng.chisquare(count, 4_000)
     rejected = noise_p_values.squares_p_values(squares, np.full(4_000, count))
-    found = float((rejected < EVIDENCE_FALSE_ALARM / 5).mean())
-    assert 0.1 < found < 0.99
-    assert power.scale(0.97, count) == pytest.approx(found, abs=0.03)
+    rejected_share = float((rejected < EVIDENCE_FALSE_ALARM / 5).mean())
+    assert 0.1 < rejected_share < 0.99
+    assert power.scale(0.97, count) == pytest.approx(rejected_share, abs=0.03)
 
 
 def test_power_of_a_correlation_agrees_with_a_simulation():
-    rng, rounds, rho, runs = np.random.default_rng(5), 20, 0.2, 600
+    rng = np.random.default_rng(5)
+    rounds = 20
+    rho = 0.2
+    runs = 600
     fresh = rng.standard_normal((runs, rounds, 128))
-    for number in range(1, rounds):  # autoregressive: the correlation at lag 1 is rho
+    # Autoregressive: the correlation at lag 1 is rho.
+    for number in range(1, rounds):
         fresh[:, number] = (
             rho * fresh[:, number - 1] + np.sqrt(1 - rho**2) * fresh[:, number]
         )
     products = (fresh[:, 1:] * fresh[:, :-1]).sum((1, 2))
     level = EVIDENCE_FALSE_ALARM / 4 / (3 * 8 + 3)
-    found = float(
+    rejected_share = float(
         (noise_p_values.lagged_p_values(products, rounds * 128) < level).mean()
     )
-    assert 0.1 < found < 0.99
-    assert power.correlation(rho, rounds, 3) == pytest.approx(found, abs=0.08)
+    assert 0.1 < rejected_share < 0.99
+    assert power.correlation(rho, rounds, 3) == pytest.approx(rejected_share, abs=0.08)
 
 
 def test_the_docs_hold_the_computed_power():
@@ -293,9 +322,9 @@ def test_a_damaged_line_is_named(tmp_path):
         ("\x00\n", 1),
     ):
         path.write_text(text)
-        found, fault = noise_evidence.read_noise_evidence(tmp_path)
+        lines_read, fault = noise_evidence.read_noise_evidence(tmp_path)
         assert f"line {line} of noise.jsonl" in fault
-        assert len(found) == line - 1
+        assert len(lines_read) == line - 1
     assert noise_evidence.read_noise_evidence(tmp_path / "absent") == ({}, None)
 
 
@@ -315,18 +344,21 @@ def test_absent_evidence_is_named_and_decides_nothing(tmp_path):
 
 def test_measurements_of_another_release_are_refused(tmp_path):
     plan = write_run(tmp_path)
-    path, rng = tmp_path / noise_evidence.NOISE_EVIDENCE, np.random.default_rng(6)
-    index, made = {}, []
+    path = tmp_path / noise_evidence.NOISE_EVIDENCE
+    rng = np.random.default_rng(6)
+    index = {}
+    lines = []
     for release in releases(plan):
-        number = index[release.round] = index.get(release.round, -1) + 1
+        number = index.get(release.round, -1) + 1
+        index[release.round] = number
         noise = rng.normal(0, release.noise_std, release.dimension)
         where = {"round_": release.round, "index": number}
-        made.append(
+        lines.append(
             measurement.measure_noise(
                 noise, release.noise_std, **where, sum_norm=1.0
             ).line
         )
-    path.write_text("".join(made))
+    path.write_text("".join(lines))
     checks = {check.name: check for check in judge(load_run(tmp_path), 0).checks}
     for name in ("noise distribution", "noise coverage", "noise independence"):
         assert not checks[name].passed

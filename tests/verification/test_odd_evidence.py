@@ -1,4 +1,4 @@
-"""Odd values in every field of ledger, record and noise lines: a verdict, never a traceback.
+"""Odd values in every field of ledger, record and noise lines end in a verdict.
 
 The ledger's chain of hashes is made anew after each edit, as a careful forger would.
 """
@@ -51,12 +51,13 @@ def read(folder, name):
 
 
 def write(folder, name, data):
-    """Write plain data; a ledger with its chain, which is written into the record, too."""
+    """Write plain data; a ledger with its chain, which the record gets, too."""
     if name == RECORD:
         (folder / RECORD).write_text(json.dumps(data))
         return
     if name == LEDGER:
-        chain, text = Plan.load(folder / PLAN).digest, ""
+        chain = Plan.load(folder / PLAN).digest
+        text = ""
         for line in data:
             written, chain = chained(ReleaseRecord.model_validate(line), chain)
             text += written
@@ -88,7 +89,7 @@ def paths(data, path=()):
         yield from paths(data[key], (*path, key))
 
 
-def at(data, path):
+def value_at(data, path):
     for part in path:
         data = data[part]
     return data
@@ -98,35 +99,37 @@ def at(data, path):
     "name", [LEDGER, RECORD, pytest.param(NOISE_EVIDENCE, marks=pytest.mark.slow)]
 )
 @settings(
-    max_examples=150,
+    max_examples=60,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(draw=st.data())
 def test_no_odd_value_is_a_traceback_or_passes(name, run, draw):
-    honest = {one: (run / one).read_bytes() for one in (LEDGER, RECORD, NOISE_EVIDENCE)}
+
+    def contents():
+        files = (LEDGER, RECORD, NOISE_EVIDENCE)
+        return {file: (run / file).read_bytes() for file in files}
+
+    honest = contents()
     data = read(run, name)
     path = draw.draw(st.sampled_from(list(paths(data))), label="path")
     value = draw.draw(st.sampled_from(VALUES), label="value")
-    if json.dumps(at(data, path)) == json.dumps(value):
+    if json.dumps(value_at(data, path)) == json.dumps(value):
         return
     try:
         write(run, name, edited(data, path, value))
         outcome = judge(load_run(run), 0).outcome
-    except (
-        PrivplanError,
-        ValidationError,
-    ):  # the latter from ``write``: no line can hold it
+    except (PrivplanError, ValidationError):
+        # A validation error comes from ``write``: no line can hold the value.
         return
     finally:
-        found = {one: (run / one).read_bytes() for one in honest}
-        for one, content in honest.items():
-            (run / one).write_bytes(content)
+        written = contents()
+        for file, content in honest.items():
+            (run / file).write_bytes(content)
     if outcome == "kept":
-        same = (
-            found == honest
-        )  # a value that is read as the one that was there, such as 1 for 1.0
-        assert same or DECLARED[name] & set(map(str, path)), (path, value)
+        # The value was read as the one that was there, such as 1 for 1.0.
+        is_same = written == honest
+        assert is_same or DECLARED[name] & set(map(str, path)), (path, value)
 
 
 def verdict(folder):
@@ -188,14 +191,12 @@ def test_the_rule_that_is_broken_is_named(name, path, value, rule, run):
     after = verdict(run)
     assert after.exit_code == 4
     assert any(rule in check.reason for check in after.failed), after.failed
-    for one, other in zip(
-        before.groups, after.groups, strict=True
-    ):  # never a smaller epsilon
-        assert (
-            other.realised_upper is None or other.realised_upper >= one.realised_upper
-        )
+    # Never a smaller epsilon.
+    for group, edited_group in zip(before.groups, after.groups, strict=True):
+        epsilon = edited_group.realised_upper
         if name == LEDGER:
-            assert other.realised_upper is None
+            assert epsilon is None
+        assert epsilon is None or epsilon >= group.realised_upper
     if name != NOISE_EVIDENCE:
         assert "run, verdict broken" in answer("report", "--format", "json", run)
 
@@ -234,7 +235,7 @@ def test_a_number_that_json_cannot_hold_is_refused(run):
 
 
 def test_a_release_of_records_in_a_plan_of_clients_bounds_nothing(run):
-    """Each would count for its own cohort alone, and epsilon would be that of one release."""
+    """Each would count for its own cohort, and epsilon would be that of one release."""
     lines = read(run, LEDGER)
     [share, *_] = lines[2]["shares"]
     share |= {"participants": [0], "cohort": 1, "clipped": 1}
@@ -243,9 +244,9 @@ def test_a_release_of_records_in_a_plan_of_clients_bounds_nothing(run):
         LEDGER,
         edited(lines, (2,), {**lines[2], "unit": "record", "shares": [share]}),
     )
-    found = verdict(run)
-    assert all(group.realised_upper is None for group in found.groups)
-    assert "protects records, planned are clients" in str(found.failed)
+    edited_verdict = verdict(run)
+    assert all(group.realised_upper is None for group in edited_verdict.groups)
+    assert "protects records, planned are clients" in str(edited_verdict.failed)
 
 
 def test_a_broken_line_is_not_booked(run):
@@ -280,7 +281,7 @@ def test_a_run_that_was_killed_contradicts_nothing(done, run):
         "metrics": [m for m in record["metrics"] if m["round"] <= done],
     }
     write(run, RECORD, record)
-    [check] = [one for one in verdict(run).checks if one.name == "record"]
+    [check] = [check for check in verdict(run).checks if check.name == "record"]
     assert check.passed, check.reason
 
 

@@ -1,4 +1,4 @@
-"""The three outcomes: missing evidence is not shown, and no check passes on its absence."""
+"""The three outcomes: missing evidence is not shown, and no check passes without it."""
 
 import json
 from types import SimpleNamespace
@@ -18,11 +18,16 @@ from tests.verification import honest_run
 
 def forged(the_plan):
     """Releases made up from the plan and random numbers, without optional evidence."""
-    made = honest_run.releases(the_plan, seed=7)
-    shares = [one.shares[0].model_copy(update={"participants": None}) for one in made]
+    releases = honest_run.releases(the_plan, seed=7)
+    shares = [
+        release.shares[0].model_copy(update={"participants": None})
+        for release in releases
+    ]
     return [
-        one.model_copy(update={"shares": (share,), "noise_state": "", "residual": None})
-        for one, share in zip(made, shares, strict=True)
+        release.model_copy(
+            update={"shares": (share,), "noise_state": "", "residual": None}
+        )
+        for release, share in zip(releases, shares, strict=True)
     ]
 
 
@@ -89,8 +94,10 @@ def _no_part_along(release):
     ],
 )
 def test_evidence_that_one_release_lacks_is_named(takes_away, expected, tmp_path):
-    made = honest_run.releases(honest_run.plan())
-    honest_run.write_run(tmp_path, [*made[:5], takes_away(made[5]), *made[6:]])
+    releases = honest_run.releases(honest_run.plan())
+    honest_run.write_run(
+        tmp_path, [*releases[:5], takes_away(releases[5]), *releases[6:]]
+    )
     verdict = judge(load_run(tmp_path), 0)
     assert (verdict.outcome, names(verdict)) == ("unverified", expected)
     assert all("(1 of " in check.reason for check in verdict.not_shown)
@@ -104,7 +111,7 @@ def test_weights_of_an_own_aggregator_are_compared_over_the_rounds(name, tmp_pat
     )
     verdict = judge(load_run(tmp_path), 0)
     assert verdict.outcome == "kept"
-    [check] = [one for one in verdict.checks if one.name == "weights"]
+    [check] = [check for check in verdict.checks if check.name == "weights"]
     rule = f"the aggregator {name} is no rule of the plan's"
     assert check.reason == f"constant over the rounds; {rule}"
 
@@ -119,11 +126,11 @@ def test_weights_are_not_shown_where_the_record_names_no_rule(tmp_path):
 
 
 def test_a_fault_outweighs_missing_evidence(tmp_path):
-    made = [
+    releases = [
         _without(residual=None, noise_sum_squares=1.0)(r)
         for r in forged(honest_run.plan())
     ]
-    honest_run.write_run(tmp_path, made)
+    honest_run.write_run(tmp_path, releases)
     verdict = judge(load_run(tmp_path), 0)
     assert verdict.outcome == "broken"
     assert verdict.exit_code == 4
@@ -151,12 +158,12 @@ def test_a_plan_that_certifies_no_finite_epsilon_contradicts_its_noise(tmp_path)
 
 
 def test_a_group_that_released_nothing_is_not_within_its_budget(tmp_path):
-    made = [
+    releases = [
         r
         for r in honest_run.releases(honest_run.plan())
         if r.shares[0].group == "loose"
     ]
-    honest_run.write_run(tmp_path, made)
+    honest_run.write_run(tmp_path, releases)
     by_name = {check.name: check for check in judge(load_run(tmp_path), 0).checks}
     assert by_name["budget"].missing == ("releases of strict",)
 
@@ -174,13 +181,13 @@ def test_a_name_in_the_record_begins_no_line_of_the_verdict(tmp_path):
 
 def test_noise_of_the_seed_is_not_that_of_a_key(tmp_path):
     plan = honest_run.plan()
-    made = [
+    releases = [
         replace_state(
             release, fingerprint(stream(1, Purpose.NOISE, release.round, index % 2))
         )
         for index, release in enumerate(honest_run.releases(plan))
     ]
-    honest_run.write_run(tmp_path, made, plan)
+    honest_run.write_run(tmp_path, releases, plan)
     edit_record(tmp_path, noise="secure", versions={"numpy": np.__version__})
     by_name = {check.name: check for check in judge(load_run(tmp_path), 0).checks}
     assert by_name["noise regenerated"].failed
@@ -207,7 +214,7 @@ def replay_report(folder, **changes):
 
 def judged_after(monkeypatch, folder, report):
     """The verdict where executing rounds again finds this report."""
-    executor = SimpleNamespace(load=lambda: lambda *given: report)
+    executor = SimpleNamespace(load=lambda: lambda *arguments: report)
     monkeypatch.setattr("privplan.verification.verify.points", lambda group: [executor])
     return judge(load_run(folder))
 
@@ -229,7 +236,7 @@ def test_rounds_executed_now_raise_the_evidence_or_break_the_verdict(
 ):
     honest_run.write_run(tmp_path)
     verdict = judged_after(monkeypatch, tmp_path, replay_report(tmp_path, **changes))
-    [line] = [one for one in verdict.checks if one.name == "replay"]
+    [line] = [check for check in verdict.checks if check.name == "replay"]
     assert (verdict.outcome, line.outcome, verdict.evidence) == (
         outcome,
         check,
@@ -267,7 +274,7 @@ def test_a_claim_is_never_added_to_what_was_executed(tmp_path, monkeypatch):
         monkeypatch, tmp_path, replay_report(tmp_path, rounds=[4, 5], of=30)
     )
     assert (verdict.executed, verdict.earlier) == (2, 0)
-    [line] = [one for one in verdict.checks if one.name == "replay"]
+    [line] = [check for check in verdict.checks if check.name == "replay"]
     assert line.reason.startswith("2 of 30 rounds executed again")
     assert "2 of 30 rounds" in headline(verdict)
     assert "30 of 30" not in f"{headline(verdict)} {line.reason}"

@@ -16,7 +16,7 @@ CLASSES = {"0": 0.2, "1": 0.6}  # by class; the accuracy is 0.4
 
 
 def judged(folder, by_class, by_group):
-    """What the check says of an accuracy of 0.4 with these parts; empty when it passes."""
+    """The fault of an accuracy of 0.4 with these parts; empty when there is none."""
     honest_run.write_run(folder)
     record = RunRecord.load(folder)
     last = RoundMetrics(round=record.rounds_done, accuracy=0.4, loss=1.0)
@@ -24,26 +24,20 @@ def judged(folder, by_class, by_group):
     record.model_copy(update={"accuracy": 0.4, "metrics": (last,), **parts}).save(
         folder
     )
-    found = record_agrees(load_run(folder))
-    return "" if found.passed else found.reason
+    check = record_agrees(load_run(folder))
+    return "" if check.passed else check.reason
 
 
 @pytest.mark.parametrize(
     ("by_class", "by_group"),
     [
         (CLASSES, {"strict": 0.2, "loose": 0.6}),
-        (
-            CLASSES,
-            {"strict": 0.5, "loose": 0.6},
-        ),  # one model: more labels of class 1 in training
-        (
-            CLASSES,
-            {"strict": 0.0, "loose": 0.6},
-        ),  # none of the classes of strict was tested
-        (
-            {"0": 0.1, "1": 0.2},
-            {"strict": 0.3, "loose": 0.5},
-        ),  # own models, few records each
+        # One model: more labels of class 1 in training.
+        (CLASSES, {"strict": 0.5, "loose": 0.6}),
+        # None of the classes of strict was tested.
+        (CLASSES, {"strict": 0.0, "loose": 0.6}),
+        # A model for each client, few records each.
+        ({"0": 0.1, "1": 0.2}, {"strict": 0.3, "loose": 0.5}),
         (CLASSES, {}),
         ({}, {"strict": 0.4}),
     ],
@@ -79,9 +73,8 @@ def test_runs_with_one_model_and_with_own_ones_agree(name, tmp_path):
     run = load_run(tmp_path / "run")
     assert record_agrees(run).passed
     *earlier, last = run.record.metrics
-    assert (
-        last.accuracy == run.record.accuracy
-    )  # of as many clients, of whom there are 300
-    other = last.model_copy(update={"accuracy": last.accuracy + 0.01})
-    changed = run.record.model_copy(update={"metrics": (*earlier, other)})
+    # Both are of as many clients, of whom there are 300.
+    assert last.accuracy == run.record.accuracy
+    last_changed = last.model_copy(update={"accuracy": last.accuracy + 0.01})
+    changed = run.record.model_copy(update={"metrics": (*earlier, last_changed)})
     assert "the last evaluation" in record_agrees(replace(run, record=changed)).reason

@@ -14,7 +14,7 @@ from privplan.verification.verify import judge, load_run
 from tests.command import refused, verify
 from tests.verification import honest_run
 
-Made = list[ReleaseRecord]
+Releases = list[ReleaseRecord]
 
 
 def _share(release, **changes):
@@ -36,17 +36,17 @@ def _shares(**changes):
 
 
 def _residual(**changes):
-    return lambda r: r.model_copy(
-        update={"residual": r.residual.model_copy(update=changes)}
+    return lambda release: release.model_copy(
+        update={"residual": release.residual.model_copy(update=changes)}
     )
 
 
-def _each(change):
-    return lambda made: [change(release) for release in made]
+def _always(change):
+    return lambda releases: [change(release) for release in releases]
 
 
-def _one(change, at=0):
-    return lambda made: [change(r) if r is made[at] else r for r in made]
+def _once(change, index=0):
+    return lambda releases: [change(r) if r is releases[index] else r for r in releases]
 
 
 def _halved(release):
@@ -64,8 +64,10 @@ def _with_client_5(release):
 
 def _even_neighbours(release):
     """Every client with an odd number sends its even neighbour instead."""
-    near = {who - who % 2 for who in release.shares[0].participants}
-    return _share(release, participants=tuple(sorted(near)), cohort=len(near))
+    neighbours = {who - who % 2 for who in release.shares[0].participants}
+    return _share(
+        release, participants=tuple(sorted(neighbours)), cohort=len(neighbours)
+    )
 
 
 def _rounded_cohort(release):
@@ -73,97 +75,103 @@ def _rounded_cohort(release):
     return _share(release, cohort=round(share.clients * share.sampling_ratio))
 
 
-def _who(change, more=0):
+def _sends(change, extra_cohort=0):
     """Other participants, and a cohort of so many more."""
-    return lambda r: _share(
-        r,
-        participants=change(r.shares[0].participants),
-        cohort=r.shares[0].cohort + more,
+    return lambda release: _share(
+        release,
+        participants=change(release.shares[0].participants),
+        cohort=release.shares[0].cohort + extra_cohort,
     )
 
 
-def _more_rounds(made):
-    return [*made, *(r.model_copy(update={"round": r.round + 30}) for r in made)]
+def _more_rounds(releases):
+    later = [
+        release.model_copy(update={"round": release.round + 30}) for release in releases
+    ]
+    return [*releases, *later]
 
 
-FAULTS: dict[str, tuple[Callable[[Made], Made], str, str]] = {
-    "noise halved": (_each(_halved), "noise drawn", "round 1"),
-    "noise halved once": (_one(_halved), "noise drawn", "round 1"),
-    "noise halved and booked": (_each(_halved_and_booked), "noise planned", "planned 1.6"),
+FAULTS: dict[str, tuple[Callable[[Releases], Releases], str, str]] = {
+    "noise halved": (_always(_halved), "noise drawn", "round 1"),
+    "noise halved once": (_once(_halved), "noise drawn", "round 1"),
+    "noise halved and booked": (_always(_halved_and_booked), "noise planned", "planned 1.6"),
     "more rounds": (_more_rounds, "rounds", "60 releases where 30 rounds"),
-    "another order": (lambda made: made[::-1], "rounds", "round 29 stands after round 30"),
-    "one round less": (lambda made: made[:-1], "rounds", "29 of 30"),
-    "one round twice": (lambda made: [*made, made[-1]], "rounds", "31 releases"),
+    "another order": (lambda releases: releases[::-1], "rounds", "round 29 stands after round 30"),
+    "one round less": (lambda releases: releases[:-1], "rounds", "29 of 30"),
+    "one round twice": (lambda releases: [*releases, releases[-1]], "rounds", "31 releases"),
     "one client unclipped": (
-        _one(_shares(largest_norm=honest_run.NORM * 1.01)), "clipping", "exceeds its bound",
+        _once(_shares(largest_norm=honest_run.NORM * 1.01)), "clipping", "exceeds its bound",
     ),
-    "no clipping": (_each(_shares(clip_bound=None)), "clipping", "not clipped"),
+    "no clipping": (_always(_shares(clip_bound=None)), "clipping", "not clipped"),
     "larger clip": (
-        _each(_shares(clip_bound=1.0, largest_norm=1.0)), "clipping", "planned 0.5",
+        _always(_shares(clip_bound=1.0, largest_norm=1.0)), "clipping", "planned 0.5",
     ),
-    "no noise": (_each(_set(**NOTHING)), "noise drawn", "infinite"),
-    "fixed size as Poisson": (_each(_rounded_cohort), "sampling law", "unlike Poisson"),
+    "no noise": (_always(_set(**NOTHING)), "noise drawn", "infinite"),
+    "fixed size as Poisson": (_always(_rounded_cohort), "sampling law", "unlike Poisson"),
     "fixed size": (
-        _each(lambda r: _share(_rounded_cohort(r), sampling=SamplingLaw.FIXED_SIZE)),
+        _always(lambda r: _share(_rounded_cohort(r), sampling=SamplingLaw.FIXED_SIZE)),
         "sampling law", "fixed_size, planned poisson",
     ),
     "twice the clients": (
-        _each(lambda r: _share(r, cohort=2 * r.shares[0].cohort)), "sampling law", "participations",
+        _always(lambda r: _share(r, cohort=2 * r.shares[0].cohort)),
+        "sampling law", "participations",
     ),
     "other ratio": (
-        _each(lambda r: _share(r, sampling_ratio=2 * r.shares[0].sampling_ratio)),
+        _always(lambda r: _share(r, sampling_ratio=2 * r.shares[0].sampling_ratio)),
         "sampling law", "sampling ratio",
     ),
     "unknown group": (
-        lambda made: [*made, _share(made[0], group="nobody")], "groups", "nobody",
+        lambda releases: [*releases, _share(releases[0], group="nobody")], "groups", "nobody",
     ),
     "one state twice": (
-        lambda made: _one(_set(noise_state=made[0].noise_state), 2)(made),
+        lambda releases: _once(_set(noise_state=releases[0].noise_state), 2)(releases),
         "noise fresh", "round 2: the generator stood where it did in round 1",
     ),
     "one noise twice": (
-        lambda made: _one(_set(noise_sum_squares=made[0].noise_sum_squares), 2)(made),
+        lambda releases: _once(_set(noise_sum_squares=releases[0].noise_sum_squares), 2)(releases),
         "noise fresh", "round 2: the noise is that of round 1 again",
     ),
     "one client always": (
-        _each(_with_client_5), "participation",
+        _always(_with_client_5), "participation",
         "client 5 took part in 30 of 30 rounds, about 0.6",
     ),
     "some clients preferred": (
-        _each(_even_neighbours), "participation", "vary between clients unlike Poisson",
+        _always(_even_neighbours), "participation", "vary between clients unlike Poisson",
     ),
-    "a client twice": (_one(_who(lambda who: (*who, who[0]), 1)), "cohorts", "in the sum 2 times"),
+    "a client twice": (
+        _once(_sends(lambda who: (*who, who[0]), 1)), "cohorts", "in the sum 2 times",
+    ),
     "a client of nobody": (
-        _one(_who(lambda who: (*who[:-1], 800))), "cohorts",
+        _once(_sends(lambda who: (*who[:-1], 800))), "cohorts",
         "client 800 is none of the group's 800",
     ),
-    "a cohort hidden": (_one(_who(lambda who: who, -1)), "cohorts", "participants"),
-    "median clipping": (_one(_shares(largest_norm=0.31)), "clipping", "threshold was another one"),
+    "a cohort hidden": (_once(_sends(lambda who: who, -1)), "cohorts", "participants"),
+    "median clipping": (_once(_shares(largest_norm=0.31)), "clipping", "threshold was another one"),
     "weight of the realised cohort": (
-        _each(lambda r: _share(r, factor=1 / r.shares[0].cohort) if r.round > 1 else r),
+        _always(lambda r: _share(r, factor=1 / r.shares[0].cohort) if r.round > 1 else r),
         "weights", "in an earlier round of the same plan",
     ),
     "sum scaled": (
-        _one(_residual(along_sum=10.0)), "sums",
+        _once(_residual(along_sum=10.0)), "sums",
         "round 1: released is not the sum and its noise but a multiple",
     ),
     "released without its noise": (
-        _one(_residual(sum_squares=1e-3, along_sum=0.01)), "sums",
+        _once(_residual(sum_squares=1e-3, along_sum=0.01)), "sums",
         "round 1: released is the sum and a rest of",
     ),
     "more coordinates": (
-        _one(lambda r: _set(dimension=410, noise_sum_squares=r.noise_sum_squares * 41 / 40)(r)),
+        _once(lambda r: _set(dimension=410, noise_sum_squares=r.noise_sum_squares * 41 / 40)(r)),
         "coordinates", "410 coordinates left the clients, 400 may",
     ),
     "other coordinates": (
-        _one(_set(support="0" * 24), -1), "coordinates",
+        _once(_set(support="0" * 24), -1), "coordinates",
         "other coordinates than in the first round",
     ),
 }  # fmt: skip
 
 
-def _verdict(folder, made=None):
-    honest_run.write_run(folder, made)
+def _verdict(folder, releases=None):
+    honest_run.write_run(folder, releases)
     return judge(load_run(folder), 0)
 
 
@@ -229,7 +237,8 @@ def test_the_worst_off_client_is_the_one_who_used_most_of_its_budget(tmp_path):
 
 def test_an_unnoised_release_makes_epsilon_infinite(tmp_path):
     verdict = _verdict(
-        tmp_path, _each(_set(**NOTHING))(honest_run.releases(honest_run.plan()))
+        tmp_path,
+        _always(_set(**NOTHING))(honest_run.releases(honest_run.plan())),
     )
     assert [group.realised_upper for group in verdict.groups] == [None, None]
     assert verdict.groups[0].headroom is None
@@ -244,9 +253,8 @@ def test_an_edited_line_is_located(tmp_path):
     [ledger] = [item for item in verdict.checks if item.name == "ledger"]
     assert not ledger.passed
     assert "line 7" in ledger.reason
-    for (
-        group
-    ) in verdict.groups:  # the lines after the sound ones may have released anything
+    # The lines after the sound ones may have released anything.
+    for group in verdict.groups:
         assert not group.kept
         assert group.realised_upper is group.realised_rdp is group.headroom is None
     assert verdict.worst.realised_upper is None
@@ -262,7 +270,7 @@ def test_the_command_writes_the_verdict_and_answers_with_its_exit_code(tmp_path)
     for word in ("add_remove", "poisson", "pld", "strict", "kept"):
         assert word in done.output
     assert json.loads((tmp_path / "kept" / VERDICT).read_text())["kept"] is True
-    broken = _each(_halved)(honest_run.releases(honest_run.plan()))
+    broken = _always(_halved)(honest_run.releases(honest_run.plan()))
     honest_run.write_run(tmp_path / "broken", broken)
     done = verify(tmp_path / "broken", "--format=json")
     assert done.exit_code == 4
@@ -292,5 +300,5 @@ def test_a_plan_edited_by_hand_is_refused(tmp_path, field):
     if field in follows:  # it contradicts the spec, whatever the digest
         assert f"plan.json: groups.strict.{follows[field]}: must be" in answered.stderr
         return
-    found = "plan.json: plan.digest: must be the hash of the plan, which was edited"
-    assert found in answered.stderr
+    edited = "plan.json: plan.digest: must be the hash of the plan, which was edited"
+    assert edited in answered.stderr
