@@ -1,11 +1,11 @@
-"""Correlated noise under separation and under random allocation: the privacy of what is released.
+"""Correlated noise under separation and random allocation: the privacy of releases.
 
-Sums of scalars; C is the lower triangular matrix of the law's factors, and a client that
-takes part moves C x by the columns of its rounds.
+Sums of scalars; C is the lower triangular matrix of the law's factors, and a client
+that takes part moves C x by the columns of its rounds.
 """
 
+import itertools
 import math
-from itertools import combinations
 
 import numpy as np
 import pytest
@@ -18,7 +18,8 @@ from privplan.errors import InputError
 from tests.laws.test_laws import matrix
 from tests.laws.test_random_allocation import spec
 
-SEPARATION, ALLOCATION = "banded_separation:3", "cyclic_allocation:3:2"
+SEPARATION = "banded_separation:3"
+ALLOCATION = "cyclic_allocation:3:2"
 
 
 def moved(name, rounds):
@@ -28,40 +29,56 @@ def moved(name, rounds):
 
 def test_a_client_moves_the_releases_by_the_counted_rounds_at_most():
     """All 2^11 sets of rounds that are 3 apart, with either sign of each update."""
-    moves, law = moved(SEPARATION, 11), SamplingLaw(SEPARATION).law
+    moves = moved(SEPARATION, 11)
+    law = SamplingLaw(SEPARATION).law
     for size in range(1, 5):
-        for own in combinations(range(11), size):
-            if min([3, *np.diff(own)]) >= 3:
-                assert law.most_of_client([one + 1 for one in own]) == size
+        for client_rounds in itertools.combinations(range(11), size):
+            if min([3, *np.diff(client_rounds)]) >= 3:
+                assert (
+                    law.most_of_client([index + 1 for index in client_rounds]) == size
+                )
                 for signs in ((1.0,) * size, (1.0, -1.0) * 2):
-                    squares = np.sum((moves[:, own] @ np.array(signs[:size])) ** 2)
+                    squares = np.sum(
+                        (moves[:, client_rounds] @ np.array(signs[:size])) ** 2
+                    )
                     assert squares <= size <= law.rounds_of_client(11) == 4
     assert (
         composition(8.0, None, 12, sampling=SEPARATION, delta=1e-5).history.rounds == 4
     )
 
 
-def test_the_choices_of_a_client_cost_what_those_of_random_allocation_do():
-    """By simulation: the loss of 12 rounds, of which the first turn has 1, 4, 7 and 10."""
-    rounds, sigma, samples = 12, 0.9, 400_000
-    moves, generator = moved(ALLOCATION, rounds), np.random.default_rng(7)
-    choices = [(a, b) for a in (0, 3) for b in (6, 9)]
-    means = np.array([moves[:, one].sum(axis=1) for one in choices])
+def simulated_losses(rounds, sigma, samples):
+    """Privacy losses of a client that is removed, and of one that is added.
+
+    In each of the two blocks the client takes one of its two rounds at random.
+    """
+    moves = moved(ALLOCATION, rounds)
+    generator = np.random.default_rng(7)
+    choices = itertools.product((0, 3), (6, 9))
+    means = np.array([moves[:, choice].sum(axis=1) for choice in choices])
     noise = sigma * generator.standard_normal((samples, rounds))
 
     def loss(y):
         terms = (y @ means.T - 0.5 * np.sum(means**2, axis=1)) / sigma**2
         return np.log(np.exp(terms).mean(axis=1))
 
-    removed, added = (
-        loss(means[generator.integers(4, size=samples)] + noise),
-        -loss(noise),
-    )
+    client_choice = generator.integers(len(means), size=samples)
+    return loss(means[client_choice] + noise), -loss(noise)
+
+
+def test_the_choices_of_a_client_cost_what_those_of_random_allocation_do():
+    """Simulated losses of 12 rounds, of which the first turn has 1, 4, 7 and 10."""
+    rounds = 12
+    sigma = 0.9
+    samples = 400_000
+    losses_by_direction = simulated_losses(rounds, sigma, samples)
     history = composition(sigma, None, rounds, sampling=ALLOCATION, delta=1e-5).history
     assert list(history) == [(Release(sigma, 1.0, ALLOCATION), 2)]
     for epsilon in (0.3, 1.0, 2.0):
-        deltas = [np.maximum(0, -np.expm1(epsilon - one)) for one in (removed, added)]
-        worst = max(deltas, key=lambda one: float(one.mean()))
+        deltas = [
+            np.maximum(0, -np.expm1(epsilon - losses)) for losses in losses_by_direction
+        ]
+        worst = max(deltas, key=lambda excess: float(excess.mean()))
         slack = 5 * float(worst.std()) / math.sqrt(samples)
         bounds = privplan.compose(history, relation="add_remove").delta(epsilon)
         assert bounds.lower - slack <= worst.mean() <= bounds.upper + slack
@@ -69,7 +86,8 @@ def test_the_choices_of_a_client_cost_what_those_of_random_allocation_do():
 
 
 def test_less_noise_is_needed_than_for_poisson_sampling_of_the_same_cohorts():
-    pld, cost = accountant("pld"), {}
+    pld = accountant("pld")
+    cost = {}
     for name, ratio in (("cyclic_allocation:5:10", 1.0), ("cyclic_poisson:5", 0.1)):
         history = composition(1.2, ratio, 50, sampling=name, delta=1e-5).history
         cost[name] = pld.epsilon(history, 1e-5, "add_remove")
@@ -81,7 +99,7 @@ def test_less_noise_is_needed_than_for_poisson_sampling_of_the_same_cohorts():
 def test_evidence_of_choices_within_turns():
     law = SamplingLaw(ALLOCATION).law
     clients, seats = law.seated("g", range(80))
-    assert [law.turn("g", one) for one in seats] == np.repeat(
+    assert [law.turn("g", seat) for seat in seats] == np.repeat(
         range(3), clients.parts
     ).tolist()
     drawn = {
@@ -91,8 +109,8 @@ def test_evidence_of_choices_within_turns():
         for t in range(1, 13)
     }
     for first in (1, 2, 3, 7, 8, 9):
-        both = sorted(drawn[first] + drawn[first + 3])
-        assert both == list(law.places(first, clients))
+        turn_clients = sorted(drawn[first] + drawn[first + 3])
+        assert turn_clients == list(law.places(first, clients))
     assert not list(law.attendance_faults(drawn, clients))
     assert not list(law.cohort_faults([*map(len, drawn.values())], clients, 1.0, 1e-6))
     twice = {**drawn, 5: [*drawn[5], drawn[2][0]]}
@@ -110,8 +128,8 @@ def test_evidence_of_choices_within_turns():
 def test_what_a_spec_may_not_ask_for(name):
     with pytest.raises(InputError) as raised:
         spec(sampling=name, rounds=12, planning={"accountant": "rdp"}, cohort=10)
-    found = [fault.field for fault in raised.value.faults]
-    assert sorted(found) == ["cohort", "planning.accountant"]
+    fields = [fault.field for fault in raised.value.faults]
+    assert sorted(fields) == ["cohort", "planning.accountant"]
     law = SamplingLaw(name).law
     for use in ("plain sums", "secure-discrete", "canaries", "a guard", "attacks"):
         assert law.excludes_use(use)

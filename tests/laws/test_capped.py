@@ -2,6 +2,8 @@
 
 import itertools
 import math
+from collections import Counter
+from functools import cache
 
 import numpy as np
 import pytest
@@ -22,7 +24,8 @@ from privplan.verification.verify import load_run
 from simulate.replay.replay import Replay
 from simulate.runs.request import Request
 from simulate.runs.run import execute
-from tests.planning.problems import make_spec
+from tests.planning.problems import given_plan, make_spec
+from tests.simulate.conftest import digits_spec
 
 LAW = SamplingLaw("capped_poisson:20").law
 PLD = accountant("pld")
@@ -33,42 +36,56 @@ def outcomes(clients, ratio, cap):
     for size in range(clients + 1):
         chance = ratio**size * (1 - ratio) ** (clients - size)
         for drawn in itertools.combinations(range(clients), size):
-            kept = list(itertools.combinations(drawn, min(size, cap)))
-            yield from ((one, chance / len(kept)) for one in kept)
+            subsets = list(itertools.combinations(drawn, min(size, cap)))
+            yield from ((subset, chance / len(subsets)) for subset in subsets)
 
 
-@pytest.mark.parametrize("others", [-1.0, 0.0, 1.0])
+def law_of_sum(values, ratio, cap):
+    """The chance of each sum of a capped cohort, whose clients send these values."""
+    chance_of_sum = Counter()
+    for cohort, chance in outcomes(len(values), ratio, cap):
+        chance_of_sum[sum(values[client] for client in cohort)] += chance
+    return chance_of_sum
+
+
+def density(y, chance_of_sum, sigma):
+    """The density at ``y`` of a sum with this law and Gaussian noise."""
+    return sum(
+        chance * norm.pdf(y, exact_sum, sigma)
+        for exact_sum, chance in chance_of_sum.items()
+    )
+
+
+@pytest.mark.parametrize("others_value", [-1.0, 0.0, 1.0])
 @pytest.mark.parametrize(
     ("clients", "ratio", "one_of"),
     [(6, 0.3, 20), (4, 0.2, 100), (5, 0.5, 2), (3, 0.1, 5)],
 )
 def test_bounds_hold_for_all_outcomes_of_a_small_mechanism(
-    clients, ratio, one_of, others
+    clients, ratio, one_of, others_value
 ):
-    """Client 0 sends 1 and all others the same; each sum shows how many others are in it."""
-    sigma, law = 0.8, SamplingLaw(f"capped_poisson:{one_of}").law
+    """Client 0 sends 1, all others the same, so a sum shows how many are in it."""
+    sigma = 0.8
+    law = SamplingLaw(f"capped_poisson:{one_of}").law
     cap = cap_of(clients, ratio, one_of)
     assert (
         binom.sf(cap - 1, clients - 1, ratio)
         <= 1 / one_of
         < binom.sf(cap - 2, clients - 1, ratio)
     )
-    present, absent = {}, {}
-    for kept, chance in outcomes(clients, ratio, cap):
-        at = (0 in kept) + others * sum(one > 0 for one in kept)
-        present[at] = present.get(at, 0.0) + chance
-    for kept, chance in outcomes(clients - 1, ratio, cap):
-        absent[others * len(kept)] = absent.get(others * len(kept), 0.0) + chance
+    values = [others_value] * (clients - 1)
     y = np.linspace(-cap - 12, cap + 12, 200_001)
-    first = sum(chance * norm.pdf(y, at, sigma) for at, chance in present.items())
-    second = sum(chance * norm.pdf(y, at, sigma) for at, chance in absent.items())
+    with_client = density(y, law_of_sum([1.0, *values], ratio, cap), sigma)
+    without = density(y, law_of_sum(values, ratio, cap), sigma)
     pairs = law.dominating_pairs("add_remove", 1 / sigma, ratio)
-    for way, (p, q) in enumerate(((first, second), (second, first))):
+    for direction, (p, q) in enumerate(
+        ((with_client, without), (without, with_client))
+    ):
         for epsilon in (0.0, 0.1, 0.5, 1.5):
             exact = np.trapezoid(np.maximum(p - math.exp(epsilon) * q, 0), y)
-            assert exact <= delta_of(pairs.upper[way], epsilon)[1] + 1e-9
-            if not others:
-                assert delta_of(pairs.lower[way], epsilon)[0] <= exact + 1e-9
+            assert exact <= delta_of(pairs.upper[direction], epsilon)[1] + 1e-9
+            if not others_value:
+                assert delta_of(pairs.lower[direction], epsilon)[0] <= exact + 1e-9
 
 
 def spent(law, relation="add_remove", sigma=0.832, ratio=0.02, rounds=50):
@@ -77,45 +94,76 @@ def spent(law, relation="add_remove", sigma=0.832, ratio=0.02, rounds=50):
     )
 
 
-@pytest.mark.parametrize(("one_of", "cap"), [(10**6, 176), (10**4, 163)])
+@pytest.mark.parametrize(
+    ("one_of", "cap"),
+    [pytest.param(10**6, 176, marks=pytest.mark.slow), (10**4, 163)],
+)
 def test_bounds_are_little_above_those_that_know_the_number_of_clients(one_of, cap):
-    """dp-accounting has the pair of Ganesh 2025 (arXiv 2508.15089) for n clients and a cap."""
+    """dp-accounting has the pair of Ganesh 2025 (arXiv 2508.15089) for n and a cap."""
     assert cap_of(6000, 0.02, one_of) == cap
-    theirs = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE)
+    # A step of 1e-3 moves its epsilon by less than 1e-4.
+    theirs = PLDAccountant(
+        NeighboringRelation.ADD_OR_REMOVE_ONE, value_discretization_interval=1e-3
+    )
     theirs.compose(TruncatedSubsampledGaussianDpEvent(6000, 0.02, cap, 0.832), 50)
-    found = spent(f"capped_poisson:{one_of}").upper
-    assert theirs.get_epsilon(6.98e-5) <= found <= 1.003 * theirs.get_epsilon(6.98e-5)
+    epsilon = spent(f"capped_poisson:{one_of}").upper
+    assert theirs.get_epsilon(6.98e-5) <= epsilon <= 1.003 * theirs.get_epsilon(6.98e-5)
 
 
-def test_draws_and_their_evidence():
-    clients, ratio, draw = 400, 0.1, np.random.default_rng(3)
-    cap, drawn = (
-        LAW.cap(clients, ratio),
-        [LAW.draw(draw, clients, ratio, 1) for _ in range(3000)],
-    )
-    sizes = [len(one) for one in drawn]
-    assert np.mean(sizes) == pytest.approx(
-        LAW.chance(clients, ratio) * clients, abs=0.4
-    )
-    assert np.bincount(np.concatenate(drawn)).std() == pytest.approx(270**0.5, rel=0.15)
-    assert not list(LAW.cohort_faults(sizes, clients, ratio, 1e-3))
-    free = draw.binomial(clients, ratio, 3000).tolist()
-    more = [min(len(LAW.draw(draw, clients, 1.1 * ratio, 1)), cap) for _ in range(100)]
-    for counts, said in (
-        (free, f"law takes {cap} at most"), (more, "about 39"), ([40] * 100, "vary unlike"),
-        ([*sizes[:80], *[cap] * 20], "as large as the cap"),
-    ):  # fmt: skip
-        assert said in " ".join(LAW.cohort_faults(counts, clients, ratio, 1e-6))
+CLIENTS = 400
+RATIO = 0.1
+
+
+@cache
+def honest_cohorts():
+    """The cohorts of 3,000 rounds."""
+    generator = np.random.default_rng(3)
+    return [LAW.draw(generator, CLIENTS, RATIO, 1) for _ in range(3000)]
+
+
+def sizes():
+    return [len(cohort) for cohort in honest_cohorts()]
+
+
+def test_cohorts_have_the_capped_law_and_never_more_than_the_cap():
+    mean = LAW.chance(CLIENTS, RATIO) * CLIENTS
+    assert np.mean(sizes()) == pytest.approx(mean, abs=0.4)
+    counts = np.bincount(np.concatenate(honest_cohorts()))
+    assert counts.std() == pytest.approx(270**0.5, rel=0.15)
     secure = [
-        LAW.draw(SecureStream(bytes([at] * 32)), clients, ratio, 1) for at in range(60)
+        LAW.draw(SecureStream(bytes([key_byte] * 32)), CLIENTS, RATIO, 1)
+        for key_byte in range(60)
     ]
-    assert max(map(len, secure)) == max(sizes) == cap == 51
-    assert all(np.all(np.diff(one) > 0) for one in (*drawn, *secure))
-    parts = np.reshape(sizes, (100, 30)).tolist()
-    assert sum(any(LAW.cohort_faults(one, clients, ratio, 0.05)) for one in parts) <= 10
-    assert (
-        LAW.chance(8, 1.0) * 8 == LAW.cap(8, 1.0) == len(LAW.draw(draw, 8, 1.0, 1)) == 8
-    )
+    assert max(map(len, secure)) == max(sizes()) == LAW.cap(CLIENTS, RATIO) == 51
+    assert all(np.all(np.diff(cohort) > 0) for cohort in (*honest_cohorts(), *secure))
+
+
+def test_a_cap_that_everybody_fits_leaves_everybody():
+    assert LAW.cap(8, 1.0) == 8
+    assert LAW.chance(8, 1.0) == 1
+    assert len(LAW.draw(np.random.default_rng(3), 8, 1.0, 1)) == 8
+
+
+def test_honest_cohorts_raise_no_alarm_and_others_do():
+    assert not list(LAW.cohort_faults(sizes(), CLIENTS, RATIO, 1e-3))
+    # At a level of 0.05, 100 honest histories have about 5 alarms.
+    histories = np.reshape(sizes(), (100, 30)).tolist()
+    alarms = [any(LAW.cohort_faults(part, CLIENTS, RATIO, 0.05)) for part in histories]
+    assert sum(alarms) <= 10
+
+    cap = LAW.cap(CLIENTS, RATIO)
+    generator = np.random.default_rng(4)
+    free = generator.binomial(CLIENTS, RATIO, 3000).tolist()
+    larger = [
+        min(len(LAW.draw(generator, CLIENTS, 1.1 * RATIO, 1)), cap) for _ in range(100)
+    ]
+    for counts, fault in (
+        (free, f"law takes {cap} at most"),
+        (larger, "about 39"),
+        ([40] * 100, "vary unlike"),
+        ([*sizes()[:80], *[cap] * 20], "as large as the cap"),
+    ):
+        assert fault in " ".join(LAW.cohort_faults(counts, CLIENTS, RATIO, 1e-6))
 
 
 def test_what_a_cap_excludes_and_that_it_is_none_where_everybody_takes_part():
@@ -139,10 +187,8 @@ def test_what_a_cap_excludes_and_that_it_is_none_where_everybody_takes_part():
 
 
 def test_a_run_is_verified_and_replayed(tmp_path):
-    spec = privplan.preset("digits-planned").replace(
-        {"sampling": "capped_poisson:99", "rounds": 8}
-    )
-    plan = privplan.solve(spec)
+    spec = digits_spec(rounds=4, sampling="capped_poisson:99")
+    plan = given_plan(spec, {group.name: (0.2, 3.0) for group in spec.groups})
     assert "cap: largest cohort" in answer(plan)[1][3]
     execute(Request(plan, "planned", "digits", tmp_path / "run", seed=1))
     assert privplan.judge(load_run(tmp_path / "run"), 0).kept

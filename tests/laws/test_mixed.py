@@ -1,4 +1,4 @@
-"""Groups with laws of their own: each as if alone, and through plan, run, guard and forecast."""
+"""Groups with different laws: each as if alone, in plan, run, guard and forecast."""
 
 from dataclasses import replace
 
@@ -26,9 +26,14 @@ GROUPS = [
     for name, law in LAWS.items()
 ]
 DATA = {
-    "name": "mixed", "groups": GROUPS, "rounds": 8, "cohort": 110, "delta": 1e-4,
-    "model": {"name": "mlp-digits", "parameters": 2410}, "planning": {"release": "per_group"},
-}  # fmt: skip
+    "name": "mixed",
+    "groups": GROUPS,
+    "rounds": 8,
+    "cohort": 110,
+    "delta": 1e-4,
+    "model": {"name": "mlp-digits", "parameters": 2410},
+    "planning": {"release": "per_group"},
+}
 
 
 def spec_of(**changes):
@@ -39,26 +44,28 @@ PLAN = privplan.solve(spec_of())
 
 
 def test_each_group_has_the_noise_that_it_would_have_alone():
-    [poisson, *others] = PLAN.groups
+    [poisson, *full_laws] = PLAN.groups
     assert (
         poisson.sampling_ratio * 60
         == poisson.expected_cohort
         == pytest.approx(110 - 95)
     )
-    assert [one.expected_cohort for one in others] == [15, 20, 60]
-    for group, law in zip(others, [*LAWS.values()][1:], strict=True):
+    assert [group.expected_cohort for group in full_laws] == [15, 20, 60]
+    for group, law in zip(full_laws, [*LAWS.values()][1:], strict=True):
         alone = {**GROUPS[0], "name": group.name}
-        own = privplan.solve(spec_of(groups=[alone], sampling=law, cohort=None))
+        single_plan = privplan.solve(spec_of(groups=[alone], sampling=law, cohort=None))
         assert group.noise_multiplier == pytest.approx(
-            own.groups[0].noise_multiplier, rel=1e-4
+            single_plan.groups[0].noise_multiplier, rel=1e-4
         )
         spent = accountant("pld").epsilon(PLAN.history(group), 1e-4, "add_remove")
-        assert own.history(group.name) == PLAN.history(group).repeated(
-            replace(
-                next(iter(PLAN.history(group)))[0],
-                noise_multiplier=own.groups[0].noise_multiplier,
-            ),
-            PLAN.history(group).rounds,
+        # The same releases, but for what the search leaves of the noise multiplier.
+        history = PLAN.history(group)
+        release, _ = next(iter(history))
+        release = replace(
+            release, noise_multiplier=single_plan.groups[0].noise_multiplier
+        )
+        assert single_plan.history(group.name) == history.repeated(
+            release, history.rounds
         )
         assert spent.upper <= 4
 
@@ -66,13 +73,13 @@ def test_each_group_has_the_noise_that_it_would_have_alone():
 def test_what_is_planned_beside_them_is_the_best_of_a_grid():
     groups = [*GROUPS, {**GROUPS[0], "name": "e", "epsilon": 1.0}]
     best = privplan.solve(spec_of(groups=groups, cohort=125)).objective.value
-    found = []
+    objectives = []
     for ratio in np.linspace(0.05, 0.45, 9):
         fixed = {"min_sampling_ratio": ratio, "max_sampling_ratio": ratio}
-        one = spec_of(groups=[{**groups[0], **fixed}, *groups[1:]], cohort=125)
-        found.append(privplan.solve(one).objective.value)
-    assert best <= min(found) * (1 + 1e-5) < best * 1.01
-    assert max(found) > best * 1.02
+        fixed_spec = spec_of(groups=[{**groups[0], **fixed}, *groups[1:]], cohort=125)
+        objectives.append(privplan.solve(fixed_spec).objective.value)
+    assert best <= min(objectives) * (1 + 1e-5) < best * 1.01
+    assert max(objectives) > best * 1.02
     shares = [group.weight for group in PLAN.groups]
     assert shares == pytest.approx([0.25] * 4, abs=0.15)
 
@@ -82,24 +89,21 @@ def test_a_run_is_verified_and_replayed_by_the_laws_of_its_groups(tmp_path):
     verdict = judge(load_run(tmp_path), 0)
     assert verdict.kept
     assert verdict.laws == "poisson+random_allocation:4+min_separation:3+full"
-    assert [one.realised_upper <= 4 for one in verdict.groups] == [True] * 4
+    assert [group.realised_upper <= 4 for group in verdict.groups] == [True] * 4
     report = Replay(tmp_path).run(None, 0, lambda done, total: None)
     assert report.outcome == "passed", report.reason
-    other = PLAN.groups[1].model_copy(update={"sampling": "random_allocation:2"})
+    changed_group = PLAN.groups[1].model_copy(
+        update={"sampling": "random_allocation:2"}
+    )
+    groups = (PLAN.groups[0], changed_group, *PLAN.groups[2:])
+    data = PLAN.model_dump(mode="json")
+    data["groups"] = [group.model_dump(mode="json") for group in groups]
     with pytest.raises(InputError, match=r"groups\.b\.sampling: must be the spec's"):
-        privplan.Plan.parse(
-            {
-                **PLAN.model_dump(mode="json"),
-                "groups": [
-                    one.model_dump(mode="json")
-                    for one in (PLAN.groups[0], other, *PLAN.groups[2:])
-                ],
-            }
-        )
+        privplan.Plan.parse(data)
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "rule"),
     [
         ({"sampling": "cyclic_poisson:2"}, "sampling: must have independent noise"),
         ({"sampling": "fixed_size"}, "sampling: must not be beside other laws"),
@@ -123,24 +127,27 @@ def test_a_run_is_verified_and_replayed_by_the_laws_of_its_groups(tmp_path):
         ),
     ],
 )
-def test_what_goes_with_no_laws_of_groups(changes, said):
-    with pytest.raises(privplan.PrivplanError, match=said):
+def test_what_goes_with_no_laws_of_groups(changes, rule):
+    with pytest.raises(privplan.PrivplanError, match=rule):
         privplan.solve(spec_of(**changes))
     assert "one law of all groups" in PLAN.spec.excludes_use("attacks")
 
 
 def test_a_guard_keeps_the_draw_of_a_block_through_interruptions(tmp_path):
-    for most in (1, 2, 2, 8):
+    for rounds in (1, 2, 2, 8):
         with Guard(PLAN, tmp_path) as guard:
-            train(guard, most)
+            train(guard, rounds)
             whole = guard.round in (1, 5, 9)
             assert (guard.epsilon("b").lower > 0) == (guard.round > 4)
             assert (guard.epsilon("b").lower > 0.99 * guard.epsilon("b").upper) == whole
     records = ledger_of(tmp_path, PLAN)
-    for first in (1, 5):
-        own = [s.participants for r in records for s in r.shares
-               if s.group == "b" and first <= r.round < first + 4]  # fmt: skip
-        assert sorted(one for part in own for one in part) == [*range(60)]
+    for first_round in (1, 5):
+        participants = []
+        for record in records:
+            for share in record.shares:
+                if share.group == "b" and record.round - first_round in range(4):
+                    participants += share.participants
+        assert sorted(participants) == [*range(60)]
     assert judge(load_run(tmp_path), 0).outcome == "kept"
     assert guard.epsilon("b").upper <= 4
 
@@ -168,16 +175,16 @@ def test_a_guard_refuses_a_block_whose_draw_is_lost(tmp_path):
 
 def test_forecasts_vary_whole_turns():
     spec = spec_of(sampling="poisson")
-    found = variations(spec, ["iid"], 12, 0, 1.0)
-    assert {one.rounds % 4 for one in found} == {0}
-    plans = [varied(spec.model_dump(mode="json"), one) for one in found[:3]]
+    settings = variations(spec, ["iid"], 12, 0, 1.0)
+    assert {setting.rounds % 4 for setting in settings} == {0}
+    plans = [varied(spec.model_dump(mode="json"), setting) for setting in settings[:2]]
     assert all(plan.spec.expected_cohort > 95 for plan in plans)
-    other = privplan.solve(
+    banded_plan = privplan.solve(
         spec_of(groups=GROUPS[:1], sampling="banded_separation:4", cohort=None)
     )
-    assert plan_features(other).kind != plan_features(plans[0]).kind
+    assert plan_features(banded_plan).kind != plan_features(plans[0]).kind
 
 
 def test_a_pilot_measures_what_a_mix_is_planned_with():
-    found = run(Pilot(spec_of(), "digits", rounds=2, clients=12))
-    assert found.heterogeneity.value >= 0
+    measurement = run(Pilot(spec_of(), "digits", rounds=2, clients=12))
+    assert measurement.heterogeneity.value >= 0

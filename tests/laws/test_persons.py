@@ -1,4 +1,4 @@
-"""Persons with several clients: against quadrature, dp-accounting, and through a run."""
+"""Persons with several clients: against exact tails, dp-accounting, and in a run."""
 
 import json
 import math
@@ -27,36 +27,39 @@ from tests.planning.problems import make_spec, members
 PLD = accountant("pld")
 
 
-def of_person(most, sigma, ratio, rounds, law="poisson"):
+def of_person(contributions, sigma, ratio, rounds, law="poisson"):
     return History.repeated(
-        Release(sigma, ratio, SamplingLaw(law).of_person(most)), rounds
+        Release(sigma, ratio, SamplingLaw(law).of_person(contributions)), rounds
     )
 
 
 @pytest.mark.parametrize(
-    ("shift", "ratio", "most"), [(0.7, 0.05, 3), (2.0, 0.3, 2), (0.05, 0.5, 9)]
+    ("shift", "ratio", "contributions"), [(0.7, 0.05, 3), (2.0, 0.3, 2), (0.05, 0.5, 9)]
 )
 @pytest.mark.parametrize("epsilon", [0.0, 0.1, 0.7])
-def test_one_release_is_a_mixture_in_both_orders(shift, ratio, most, epsilon):
-    """The best test is a threshold, where the densities cross: tails of normal laws, exactly."""
-    drawn = np.arange(most + 1)
-    chance = binom.pmf(drawn, most, ratio)
+def test_one_release_is_a_mixture_in_both_orders(shift, ratio, contributions, epsilon):
+    """The best test is a threshold where the densities cross: exact normal tails."""
+    drawn = np.arange(contributions + 1)
+    chance = binom.pmf(drawn, contributions, ratio)
 
     def excess(y, level):
         return logsumexp(shift * drawn * (y - shift * drawn / 2), b=chance) - level
 
-    pairs = several_pairs(shift, ratio, most)
-    for way, sign in enumerate((1, -1)):
+    pairs = several_pairs(shift, ratio, contributions)
+    for direction, sign in enumerate((1, -1)):
         level = sign * epsilon
         end = brentq(excess, -60, 60, (level,)) if excess(-60.0, level) < 0 else -60.0
-        mixed, alone = (
-            chance @ norm.sf(sign * (end - shift * drawn)),
-            norm.sf(sign * end),
-        )
-        first, second = (mixed, alone) if sign > 0 else (alone, mixed)
+        mixed = chance @ norm.sf(sign * (end - shift * drawn))
+        alone = norm.sf(sign * end)
+        if sign > 0:
+            first = mixed
+            second = alone
+        else:
+            first = alone
+            second = mixed
         exact = max(first - math.exp(epsilon) * second, 0.0)
-        below = delta_of(pairs.lower[way], epsilon)[0]
-        above = delta_of(pairs.upper[way], epsilon)[1]
+        below = delta_of(pairs.lower[direction], epsilon)[0]
+        above = delta_of(pairs.upper[direction], epsilon)[1]
         assert below - 1e-13 <= exact <= above + 1e-13
         assert above - below <= 1e-3 * above + 1e-11
 
@@ -64,24 +67,30 @@ def test_one_release_is_a_mixture_in_both_orders(shift, ratio, most, epsilon):
 @pytest.mark.parametrize("epsilon", [0.0, 0.05, 1.0])
 def test_one_client_has_the_pair_of_poisson_sampling(epsilon):
     pairs = several_pairs(0.8, 0.1, 1)
-    for way, kind in enumerate((Kind.REMOVE, Kind.ADD)):
+    for direction, kind in enumerate((Kind.REMOVE, Kind.ADD)):
         exact = delta_of(Pair(kind, 0.8, 0.1), epsilon)
-        assert delta_of(pairs.lower[way], epsilon)[0] <= exact[1]
-        assert delta_of(pairs.upper[way], epsilon)[1] >= exact[0]
+        assert delta_of(pairs.lower[direction], epsilon)[0] <= exact[1]
+        assert delta_of(pairs.upper[direction], epsilon)[1] >= exact[0]
 
 
 def test_composed_bounds_meet_dp_accounting():
     from dp_accounting.pld import privacy_loss_distribution as pld
 
-    sigma, ratio, most, rounds, delta = 3.0, 0.005, 4, 1000, 1e-6
-    chance = binom.pmf(np.arange(most + 1), most, ratio).tolist()
+    sigma = 3.0
+    ratio = 0.005
+    contributions = 4
+    rounds = 1000
+    delta = 1e-6
+    chance = binom.pmf(np.arange(contributions + 1), contributions, ratio).tolist()
     chance[0] = 1 - sum(chance[1:])
-    shifts = [float(j) for j in range(most + 1)]
-    one = pld.from_mixture_gaussian_mechanism(
+    shifts = [float(j) for j in range(contributions + 1)]
+    round_loss = pld.from_mixture_gaussian_mechanism(
         sigma, shifts, chance, value_discretization_interval=1e-4
     )
-    theirs = one.self_compose(rounds).get_epsilon_for_delta(delta)
-    ours = PLD.epsilon(of_person(most, sigma, ratio, rounds), delta, "add_remove")
+    theirs = round_loss.self_compose(rounds).get_epsilon_for_delta(delta)
+    ours = PLD.epsilon(
+        of_person(contributions, sigma, ratio, rounds), delta, "add_remove"
+    )
     assert ours.lower <= theirs <= ours.upper * (1 + 1e-3)
     assert ours.upper <= ours.lower * (1 + 2e-4)
 
@@ -90,8 +99,8 @@ def test_composed_bounds_meet_dp_accounting():
     ("law", "relation"), [("full", "replace_one"), ("min_separation:4", "add_remove")]
 )
 def test_everybody_in_each_round_is_so_many_times_the_distance(law, relation):
-    found = PLD.epsilon(of_person(4, 12.0, 1.0, 5, law), 1e-5, relation)
-    assert found == PLD.epsilon(
+    bounds = PLD.epsilon(of_person(4, 12.0, 1.0, 5, law), 1e-5, relation)
+    assert bounds == PLD.epsilon(
         History.repeated(Release(3.0, 1.0, "full"), 5), 1e-5, relation
     )
 
@@ -114,22 +123,26 @@ def test_what_is_not_covered_is_refused(law):
     covered = law == "min_separation:5"
     with pytest.raises(InputError, match="contributions: must be"):
         privplan.account(
-            noise_multiplier=3, sampling_ratio=1, rounds=10, delta=1e-5, sampling=law,
+            noise_multiplier=3,
+            sampling_ratio=1,
+            rounds=10,
+            delta=1e-5,
+            sampling=law,
             contributions=101 if covered else 2,
-        )  # fmt: skip
-    for other in ("rdp", "prv", "dp_accounting", "opacus", "gdp", "closed_form"):
+        )
+    for name in ("rdp", "prv", "dp_accounting", "opacus", "gdp", "closed_form"):
         with pytest.raises(UnsupportedError):
-            accountant(other).epsilon(of_person(2, 3.0, 0.1, 10), 1e-5, "add_remove")
+            accountant(name).epsilon(of_person(2, 3.0, 0.1, 10), 1e-5, "add_remove")
     with pytest.raises(UnsupportedError, match="replace_one"):
         PLD.epsilon(of_person(2, 3.0, 0.1, 10), 1e-5, "replace_one")
 
 
 def test_calibrated_noise_keeps_the_budget():
-    given = {"delta": 1e-5, "sampling_ratio": 0.02, "rounds": 50, "contributions": 3}
-    found = calibrated_composition("noise_multiplier", 0.5, accountant="pld", **given)[
-        1
-    ]
-    rows = found.certify()
+    settings = {"delta": 1e-5, "sampling_ratio": 0.02, "rounds": 50, "contributions": 3}
+    _, composition = calibrated_composition(
+        "noise_multiplier", 0.5, accountant="pld", **settings
+    )
+    rows = composition.certify()
     assert 0.4999 < rows.epsilon <= 0.5
     assert rows[0].sampling == "poisson (up to 3 clients of one person)"
 
@@ -145,12 +158,12 @@ def test_large_budgets_and_fixed_noise_are_planned():
     )
     assert 0.15 <= first.groups[0].noise_multiplier < 0.151
     groups = [
-        {"name": str(one), "clients": 40 + one, "noise_multiplier": one}
-        for one in (2, 3)
+        {"name": str(noise), "clients": 40 + noise, "noise_multiplier": noise}
+        for noise in (2, 3)
     ]
     planning = {"ratios": "uniform", "accountant": "pld"}
     plan = privplan.solve(make_spec(groups=groups, cohort=10, planning=planning))
-    assert [one.noise_multiplier for one in plan.groups] == [2, 3]
+    assert [group.noise_multiplier for group in plan.groups] == [2, 3]
 
 
 def test_faults_of_a_spec_are_named():
@@ -188,9 +201,11 @@ def test_a_run_keeps_the_budgets_of_persons(tmp_path):
     assert verdict.groups[0].realised_upper == pytest.approx(2.0, rel=1e-3)
     report = Replay(tmp_path / "run").run(None, 0, lambda done, total: None)
     assert report.outcome == "passed", report.reason
-    one = plan.groups[0]
-    history = History.repeated(Release(one.noise_multiplier, one.sampling_ratio), 4)
-    alone = privplan.account(history=history, delta=one.delta)
+    strict = plan.groups[0]
+    history = History.repeated(
+        Release(strict.noise_multiplier, strict.sampling_ratio), 4
+    )
+    alone = privplan.account(history=history, delta=strict.delta)
     assert alone.epsilon < 1.0
     data = json.loads(plan.to_json())
     del data["groups"][0]["contributions"], data["digest"]

@@ -1,4 +1,4 @@
-"""Random allocation: who is drawn, what a spec may not ask for, and the tests of its evidence."""
+"""Random allocation: who is drawn, what specs may not ask, and tests of evidence."""
 
 from __future__ import annotations
 
@@ -62,18 +62,24 @@ def test_each_client_is_drawn_once_in_a_block() -> None:
     for first in range(1, 201, 4):
         block = np.concatenate([drawn[t] for t in range(first, first + 4)])
         assert sorted(block.tolist()) == list(range(CLIENTS))
-    place = np.array([[client in drawn[t] for client in range(CLIENTS)] for t in drawn])
-    at = place.reshape(50, 4, CLIENTS).argmax(axis=1)
-    assert abs((at[1:] == at[:-1]).mean() - 0.25) < 0.02  # anew for each block
-    assert np.abs(np.bincount(at.ravel(), minlength=4) / at.size - 0.25).max() < 0.02
+    is_drawn = np.array(
+        [np.isin(np.arange(CLIENTS), cohort) for cohort in drawn.values()]
+    )
+    position = is_drawn.reshape(50, 4, CLIENTS).argmax(axis=1)
+    # Each block is drawn anew.
+    assert abs((position[1:] == position[:-1]).mean() - 0.25) < 0.02
+    assert (
+        np.abs(np.bincount(position.ravel(), minlength=4) / position.size - 0.25).max()
+        < 0.02
+    )
 
 
 def test_rounds_of_a_client() -> None:
-    for rounds, most in ((1, 1), (4, 1), (5, 2), (12, 3)):
+    for rounds, max_rounds in ((1, 1), (4, 1), (5, 2), (12, 3)):
         assert (
             LAW.rounds_of_client(rounds)
             == LAW.most_of_client(range(1, rounds + 1))
-            == most
+            == max_rounds
         )
     assert LAW.most_of_client([1, 2, 2, 5]) == 3
     assert LAW.participations({1.0: 8}).tolist() == [0, 0, 1]
@@ -99,9 +105,10 @@ def test_attendance() -> None:
 
 
 def test_sizes() -> None:
-    level, alarms = 0.05, 0
+    level = 0.05
+    alarms = 0
     for seed in range(60):
-        sizes = [len(one) for one in cohorts(10, seed).values()]
+        sizes = [len(cohort) for cohort in cohorts(10, seed).values()]
         alarms += any(LAW.cohort_faults(sizes, CLIENTS, 1.0, level))
     assert alarms <= 60 * level
     assert "a cohort of 203" in next(
@@ -113,10 +120,10 @@ def test_sizes() -> None:
 
 def test_replace_one_is_bounded_from_both_sides_and_rdp_refused() -> None:
     history = History.repeated(Release(10.0, 1.0, "random_allocation:4"), 2)
-    found = accountant("pld").epsilon(history, 1e-5, "replace_one")
+    bounds = accountant("pld").epsilon(history, 1e-5, "replace_one")
     once = accountant("pld").epsilon(history, 1e-5, "add_remove")
-    assert 0 < found.lower < found.upper
-    assert once.upper < found.upper
+    assert 0 < bounds.lower < bounds.upper
+    assert once.upper < bounds.upper
     with pytest.raises(UnsupportedError, match="no moment bound"):
         accountant("rdp").epsilon(history, 1e-5, "add_remove")
 
@@ -124,14 +131,21 @@ def test_replace_one_is_bounded_from_both_sides_and_rdp_refused() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "times"),
-    [("random_allocation:4", 3), ("min_separation:5", 3), ("banded_separation:3", 4),
-     ("cyclic_allocation:3:2", 2), ("balls_in_bins:12", 1)],
-)  # fmt: skip
+    [
+        ("random_allocation:4", 3),
+        ("min_separation:5", 3),
+        ("banded_separation:3", 4),
+        ("cyclic_allocation:3:2", 2),
+        ("balls_in_bins:12", 1),
+    ],
+)
 def test_a_run_is_planned_trained_verified_and_replayed(
     name: str, times: int, tmp_path: Path
 ) -> None:
-    plan, folder = solve(spec(sampling=name, rounds=12)), tmp_path / "run"
+    plan = solve(spec(sampling=name, rounds=12))
+    folder = tmp_path / "run"
     assert [group.sampling_ratio for group in plan.groups] == [1.0, 1.0]
+    has_blocks = name != "min_separation:5"
     share = SamplingLaw(name).law.drawable(1)
     expected = [group.expected_cohort for group in plan.groups]
     assert expected == pytest.approx([70 * share, 73 * share])
@@ -141,18 +155,15 @@ def test_a_run_is_planned_trained_verified_and_replayed(
         assert history_of(records, group.name) == plan.history(group)
         assert plan.history(group).rounds == times
         assert worst_client(records, group.name, group.clients)[1].rounds == times
-        stopped = worst_client(records[:-1], group.name, group.clients, complete=True)[
-            1
-        ].rounds
-        assert stopped == times - (
-            name != "min_separation:5"
-        )  # a block that is not complete
+        # The last block is not complete; separation has no blocks.
+        _, stopped = worst_client(
+            records[:-1], group.name, group.clients, complete=True
+        )
+        assert stopped.rounds == times - has_blocks
     report = Replay(folder).run(None, 0, lambda done, total: None)
     assert report.outcome == "passed", report.reason
-    stopped = booking_of(folder, "").run.model_copy(update={"status": "running"})
-    assert (not spendings((stopped,))[0][0].epsilon_lower) == (
-        name != "min_separation:5"
-    )
+    running = booking_of(folder, "").run.model_copy(update={"status": "running"})
+    assert (not spendings((running,))[0][0].epsilon_lower) == has_blocks
     checks = {check.name: check.outcome for check in judge(load_run(folder), 0).checks}
     for check in (
         "cohorts",
@@ -171,7 +182,7 @@ def test_groups_that_blocks_do_not_divide(law: str) -> None:
     groups = [
         {"name": name, "clients": n, "epsilon": e} for name, (n, e) in sizes.items()
     ]
-    found = solve(spec(sampling=law, rounds=21, groups=groups))
-    assert unprotected(found.spec).spec.expected_cohort == pytest.approx(300 / 7)
-    assert [group.sampling_ratio for group in found.groups] == [1.0, 1.0]
-    assert found.spec.expected_cohort == pytest.approx(300 / 7)
+    plan = solve(spec(sampling=law, rounds=21, groups=groups))
+    assert unprotected(plan.spec).spec.expected_cohort == pytest.approx(300 / 7)
+    assert [group.sampling_ratio for group in plan.groups] == [1.0, 1.0]
+    assert plan.spec.expected_cohort == pytest.approx(300 / 7)
