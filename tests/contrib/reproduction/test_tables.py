@@ -538,7 +538,7 @@ def test_stored_runs_are_of_todays_settings_and_plans(paper):
             continue
         for setting in table_.trained[result.size]():
             for row, method in setting.methods.items():
-                cell = result.at(row, setting.column)
+                cell = result.cell_at(row, setting.column)
                 described = _described(setting, row)
                 if cell is None:
                     continue
@@ -645,7 +645,7 @@ def test_stored_numbers_of_plans_come_out_again():
         result = reproduction.stored(table_)
         if result is not None and table_.planned:
             for cell in table_.computed():
-                stored_cell = result.at(cell.row, cell.column)
+                stored_cell = result.cell_at(cell.row, cell.column)
                 assert stored_cell.model_copy(update={"values": cell.values}) == cell, (
                     table_.name
                 )
