@@ -1,4 +1,4 @@
-"""Writes the tables of docs/evidence/compare-tuned.md from compare-tuned/*.csv.
+"""Writes the tables of docs/evidence/compare-tuned.md from compare-tuned/*.csv beside it.
 
 They are the ``tuned.csv`` of comparisons as the page says, which versions before 0.2.0
 wrote:
@@ -50,7 +50,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class Method:
-    """A method of a comparison: its lines, by seed and group."""
+    """A method of a comparison: its lines, one per seed and group, in the order of the file."""
 
     lines: tuple[dict[str, str], ...]
 
@@ -66,33 +66,35 @@ class Method:
 
     def spent(self, group: str) -> str:
         """The largest realised epsilon of a group."""
-        epsilons = [
+        most = max(
             float(line["realised_upper"])
             for line in self.lines
             if line["group"] == group
-        ]
-        largest = max(epsilons)
-        return "inf" if math.isinf(largest) else f"{largest:.4g}"
+        )
+        return "inf" if math.isinf(most) else f"{most:.4g}"
 
     @property
     def worst_group(self) -> str:
-        """The group with the least own accuracy over the seeds, in percent."""
-        accuracies: dict[str, list[float]] = {}
-        for line in self.lines:
-            of_group = accuracies.setdefault(line["group"], [])
-            of_group.append(float(line["group_own"]))
-        means = {name: statistics.fmean(values) for name, values in accuracies.items()}
-        worst = min(means, key=lambda name: means[name])
+        """The group with the least own accuracy, averaged over the seeds, in percent."""
+        means = {
+            group: statistics.fmean(
+                float(line["group_own"])
+                for line in self.lines
+                if line["group"] == group
+            )
+            for group in self.groups
+        }
+        worst = min(means, key=lambda one: means[one])
         return f"{worst} {100 * means[worst]:.1f}"
 
 
 def methods(path: Path) -> dict[str, Method]:
     """The methods of a stored file, by name."""
-    lines_by_method: dict[str, list[dict[str, str]]] = {}
+    found: dict[str, list[dict[str, str]]] = {}
     with path.open(encoding="utf-8", newline="") as file:
         for line in csv.DictReader(file):
-            lines_by_method.setdefault(line["algorithm"], []).append(line)
-    return {name: Method(tuple(lines)) for name, lines in lines_by_method.items()}
+            found.setdefault(line["algorithm"], []).append(line)
+    return {name: Method(tuple(lines)) for name, lines in found.items()}
 
 
 def percent(values: list[float], sign: bool = False) -> str:
@@ -104,45 +106,36 @@ def percent(values: list[float], sign: bool = False) -> str:
     return f"{text} ± {100 * statistics.stdev(values) / math.sqrt(len(values)):.1f}"
 
 
-def table(comparison: Stored) -> Iterator[str]:
+def table(one: Stored) -> Iterator[str]:
     """The part of the page on one comparison."""
-    compared = methods(STORED / f"{comparison.name}.csv")
-    first = next(iter(compared.values()))
+    known = methods(STORED / f"{one.name}.csv")
+    first = next(iter(known.values()))
     seeds = list(dict.fromkeys(line["seed"] for line in first.lines))
-    seeds_in_words = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}"
-    yield f"### {comparison.title}\n"
+    yield f"### {one.title}\n"
+    plural = "s" * (len(seeds) > 1)
     yield (
-        f"`privplan compare {comparison.words} --algorithms all,FedAvg --tune --trials "
-        f"{comparison.trials} --seeds {len(seeds)}`: {len(compared)} methods, "
-        f"{seeds_in_words}, {comparison.cpu:.1f} minutes of CPU ({comparison.wall:.0f} "
-        "minutes on a core that other work shared).\n"
+        f"`privplan compare {one.words} --algorithms all,FedAvg --tune --trials {one.trials} "
+        f"--seeds {len(seeds)}`: {len(known)} methods, seed{plural} {', '.join(seeds)}, "
+        f"{one.cpu:.1f} minutes of CPU ({one.wall:.0f} minutes on a core that other work shared).\n"
     )
     columns = ["method", "own", f"own over {BASELINE}", "worst group"]
     yield f"| {' | '.join(columns)} |"
     yield "|---" * len(columns) + "|"
-    yield from _rows(compared)
-    yield (
-        "\nAll methods, with tuned values and epsilons: "
-        f"[rows](compare-tuned/{comparison.name}.csv).\n"
+    base = known[BASELINE].numbers("own")
+    ranked = sorted(
+        known, key=lambda name: -statistics.fmean(known[name].numbers("own"))
     )
-
-
-def _rows(compared: dict[str, Method]) -> Iterator[str]:
-    """The leaders, the baseline and FedAvg, the best first."""
-    baseline = compared[BASELINE].numbers("own")
-    accuracies = {name: method.numbers("own") for name, method in compared.items()}
-    ranked = sorted(compared, key=lambda name: -statistics.fmean(accuracies[name]))
-    # Further methods are rows of the stored file.
+    # The others are rows of the stored file.
     shown = {*ranked[:SHOWN], BASELINE, "FedAvg"}
     for name in ranked:
         if name not in shown:
             continue
-        gain = ""
-        if name != BASELINE:
-            pairs = zip(accuracies[name], baseline, strict=True)
-            gain = percent([ours - theirs for ours, theirs in pairs], sign=True)
-        worst_group = compared[name].worst_group
-        yield f"| {name} | {percent(accuracies[name])} | {gain} | {worst_group} |"
+        method = known[name]
+        own = method.numbers("own")
+        gains = [accuracy - other for accuracy, other in zip(own, base, strict=True)]
+        gain = "" if name == BASELINE else percent(gains, sign=True)
+        yield f"| {' | '.join([name, percent(own), gain, method.worst_group])} |"
+    yield f"\nAll methods, with tuned values and epsilons: [rows](compare-tuned/{one.name}.csv).\n"
 
 
 COMPARISONS = (
@@ -177,15 +170,15 @@ COMPARISONS = (
 def written() -> str:
     """The generated part of the page, between its marks."""
     lines = [BEGIN, ""]
-    for comparison in COMPARISONS:
-        lines += table(comparison)
+    for one in COMPARISONS:
+        lines += table(one)
     return "\n".join([*lines, END])
 
 
 def replaced(page: str, part: str) -> str:
     """The page with its generated part replaced."""
-    before, generated_and_after = page.split(BEGIN)
-    return before + part + generated_and_after.split(END)[1]
+    before, rest = page.split(BEGIN)
+    return before + part + rest.split(END)[1]
 
 
 def main() -> None:

@@ -190,6 +190,8 @@ def checked_call(function: F) -> F:
             hint = did_you_mean(name, parameters)
             if meant in parameters:
                 hint = f"; write {meant}"
+            elif not hint and name in import_module("privplan").Spec.model_fields:
+                hint = f"; the plan says it: {REPLACE}"
             raise InputError.one(name, f"is not an argument{hint}", value)
         try:
             arguments = signature.bind(*values, **named).arguments

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from privplan.errors import InputError
+from privplan.guidance import checked_call
 from privplan.plan import GroupPlan, Plan
 from privplan.record import Executed, Mask
 from privplan.streams import Purpose, stream
@@ -25,6 +26,7 @@ from simulate.models.network import Model
 from simulate.personalisations import shared
 from simulate.samplers import by_law
 from simulate.server import add
+from simulate.signatures import require_types, typed
 from simulate.splits import whole
 
 
@@ -55,14 +57,6 @@ class Algorithm:
         return by_law(group.sampling)
 
     def __post_init__(self) -> None:
-        kinds = {"mechanism": Mechanism, "aggregator": Aggregator, "server": Server}
-        for field, kind in kinds.items():
-            component = getattr(self, field)
-            if not isinstance(component, kind):
-                rule = f"must be a {kind.__name__}; call the function that makes it"
-                raise InputError.one(
-                    f"algorithm.{field}", rule, type(component).__name__
-                )
         if not self.local.poisson and self.sampler.law != self.plan.spec.sampling:
             rule = f"must draw by the plan's law, {self.plan.spec.sampling}"
             raise InputError.one("algorithm.sampler", rule, str(self.sampler.law))
@@ -88,6 +82,8 @@ class Algorithm:
             raise InputError.one("algorithm.transforms", rule, names)
 
 
+@checked_call
+@typed("algorithm.")
 def compose(
     name: str,
     plan: Plan,
@@ -176,8 +172,15 @@ def _in_round(plan: Plan, group: GroupPlan, round_: int) -> GroupPlan:
 
 
 def weights(algorithm: Algorithm, round_: int = 1) -> dict[str, float]:
-    """The factor on the sum of each group in a round, by name of the group."""
-    return {
+    """The factor on the sum of each group in a round, by name of the group.
+
+    Raises:
+        InputError: for a factor that is no number.
+    """
+    factors = {
         group.name: algorithm.aggregator.weight(group, algorithm.plan)
         for group in groups_in_round(algorithm, round_)
     }
+    hints = dict.fromkeys(factors, float)
+    require_types(factors, hints, "aggregator.weight of group ", "return")
+    return factors

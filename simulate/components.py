@@ -23,6 +23,7 @@ from simulate.models.network import Model
 from simulate.norms import Measured
 from simulate.own_state import State as State
 from simulate.own_state import isolate
+from simulate.signatures import hints_of, require_types
 
 Step = tuple[Tensor, State]
 """A step or the vector after it, and the state after it."""
@@ -30,8 +31,17 @@ Transformed = tuple[Tensor, Tensor | None]
 """Updates [K, k], and whether each was clipped [K]; None where none can be."""
 
 
+class Component:
+    """A component, whose fields are of their kinds from the start."""
+
+    def __post_init__(self) -> None:
+        kind = type(self)
+        name = kind.__name__.removesuffix("Rule").lower()
+        require_types(vars(self), hints_of(kind), f"{name}.")
+
+
 @dataclass(frozen=True)
-class Sampler:
+class Sampler(Component):
     """Selects the participants of a round."""
 
     # the law that ``draw`` executes; it is written into the ledger. None for a public
@@ -45,7 +55,7 @@ class Sampler:
 
 
 @dataclass(frozen=True)
-class Split:
+class Split(Component):
     """Which parameters are shared or personal, and the model that a client uses."""
 
     name: str  # for messages and records
@@ -117,7 +127,7 @@ Train = Callable[[ClientBatch], LocalResult]
 
 
 @dataclass(frozen=True)
-class LocalRule:
+class LocalRule(Component):
     """The local update rule."""
 
     name: str  # for messages and records
@@ -147,7 +157,7 @@ class TransformContext:
 
 
 @dataclass(frozen=True)
-class Transform:
+class Transform(Component):
     """Changes each client's update before it is summed."""
 
     name: str  # for messages and records
@@ -226,7 +236,7 @@ Noise = Callable[[int], np.random.Generator]  # of a release, by its index in th
 
 
 @dataclass(frozen=True)
-class Mechanism:
+class Mechanism(Component):
     """Releases sums or single updates. The only component that draws privacy noise."""
 
     name: str  # for messages and records
@@ -248,7 +258,7 @@ class Mechanism:
 
 
 @dataclass(frozen=True)
-class Aggregator:
+class Aggregator(Component):
     """Combines the releases of a round into one step."""
 
     name: str  # for messages and records
@@ -260,11 +270,12 @@ class Aggregator:
     start: Callable[[Tensor], State] = lambda theta: {}
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         isolate(self, "aggregator", ("combine",))
 
 
 @dataclass(frozen=True)
-class Server:
+class Server(Component):
     """Applies a step to the global vector."""
 
     name: str  # for messages and records
@@ -276,11 +287,12 @@ class Server:
     released: Callable[[Tensor, State], Tensor] = lambda theta, state: theta
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         isolate(self, "server", ("step", "released"))
 
 
 @dataclass(frozen=True)
-class Personalisation:
+class Personalisation(Component):
     """Makes the models that clients use after training."""
 
     name: str  # for messages and records

@@ -13,6 +13,8 @@ from typing import Any
 
 from torch import Tensor
 
+from simulate.signatures import require_types
+
 State = Mapping[str, Tensor]
 PREFIX = "own "  # of the keys of a user's rule, before the kind of the rule
 
@@ -32,8 +34,15 @@ class OwnStart:
     prefix: str
 
     def __call__(self, theta: Tensor) -> State:
-        """The state for the first global vector [d]."""
+        """The state for the first global vector [d].
+
+        Raises:
+            InputError: where the rule starts with anything else than tensors by name.
+        """
         started = self.function(theta)
+        kind = self.prefix.removeprefix(PREFIX).removesuffix(": ")
+        hints = {"start": Mapping[str, Tensor]}
+        require_types({"start": started}, hints, f"{kind}.", "return")
         return {self.prefix + key: value for key, value in started.items()}
 
 

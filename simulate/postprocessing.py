@@ -145,25 +145,32 @@ def step(
     """
     sent = received(algorithm, releases)
     combined = algorithm.aggregator.combine(sent, before.theta, before.server)
-    move, after = _checked("aggregator", combined)
+    like = before.theta if coordinates is None else before.theta[: len(coordinates)]
+    move, after = _checked("aggregator", combined, like)
     # A rule without state may return none; the server's stays.
     server = {**before.server, **after}
     if coordinates is not None:
         move = torch.zeros_like(before.theta).index_copy(0, coordinates, move)
     moved = algorithm.server.step(before.theta, move, server)
-    theta, after = _checked("server", moved)
+    theta, after = _checked("server", moved, before.theta)
     return ModelState(releases.round, theta, {**server, **after})
 
 
-def _checked(field: str, result: Any) -> tuple[Tensor, State]:
-    """A vector and a state, as a rule of the user's may not return them."""
+def _checked(field: str, result: Any, like: Tensor) -> tuple[Tensor, State]:
+    """A vector like another and a state, as a user's rule may not return them."""
+    place = f"algorithm.{field}"
     if isinstance(result, tuple) and len(result) == 2:
         vector, state = result
         is_state = isinstance(state, Mapping)
-        if is_state and all(isinstance(value, Tensor) for value in state.values()):
-            return vector, state
+        values = [vector, *state.values()] if is_state else []
+        if is_state and all(isinstance(value, Tensor) for value in values):
+            if vector.shape == like.shape and vector.dtype == like.dtype:
+                return vector, state
+            rule = f"must return a vector of shape {tuple(like.shape)}, {like.dtype}"
+            shape = tuple(vector.shape)
+            raise InputError.one(place, rule, f"{shape}, {vector.dtype}")
     rule = "must return a vector and the state, which has tensors by name"
-    raise InputError.one(f"algorithm.{field}", rule, type(result).__name__)
+    raise InputError.one(place, rule, type(result).__name__)
 
 
 def models_after(

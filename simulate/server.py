@@ -128,12 +128,17 @@ def server_of(spec: Spec, server: Server, algorithm: str) -> Server:
         algorithm: its name.
 
     Raises:
-        InputError: when the spec names something, and the algorithm's server moves the
-            model in a way of its own.
+        InputError: when the spec names something that no recipe decided, and the
+            algorithm's server moves the model in a way of its own.
     """
     if spec.server is None and spec.averaging is None:
         return server
     if server.name != "add":
+        # What the plan's recipe decided is no wish of the user.
+        decided = () if spec.recipe is None else spec.recipe.decides
+        stated = {"server": spec.server, "averaging": spec.averaging}
+        if not any(stated[name] for name in stated if name not in decided):
+            return server
         text = f"must be left out for {algorithm}, which has its own server"
         raise InputError.one("plan.server", text, server.name)
     if spec.server is not None:

@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 from torch import Tensor, nn
 
 from privplan.bundle import Bundle
-from privplan.errors import InputError
+from privplan.errors import InputError, did_you_mean
 from privplan.guidance import checked_call
 from privplan.plan import Plan
 from privplan.publishing import publish
@@ -41,6 +41,7 @@ from simulate.runs.request import Request, prepare
 from simulate.runs.rows import ComparisonRow
 from simulate.runs.run import Report, run_prepared
 from simulate.runs.tables import printed_table
+from simulate.signatures import hints_of, require_types, typed
 from simulate.tracking import Callback
 
 _log = logging.getLogger(__name__)
@@ -163,6 +164,7 @@ class TrainedRun(Shown):
 
 
 @checked_call
+@typed(unchecked=("data", "dataset"))
 def train(
     plan: Plan | Path | str,
     *,
@@ -292,6 +294,22 @@ class RunOptions(TypedDict, total=False):
     metric: Any
 
 
+_MEANT = {"data": "own_data", "model": "own_model", "seed": "seeds"}
+"""What ``train`` calls otherwise."""
+
+
+def _require_options(options: Mapping[str, Any]) -> None:
+    """Raise for options of a comparison that are none, or of another kind."""
+    hints = hints_of(RunOptions)
+    for name, value in options.items():
+        if name not in hints:
+            hint = did_you_mean(name, hints)
+            if name in _MEANT:
+                hint = f"; write {_MEANT[name]}"
+            raise InputError.one(name, f"is not an argument{hint}", value)
+    require_types(options, hints)
+
+
 class Comparison(Shown, tuple[ComparisonRow, ...]):
     """Rows of a comparison, one per algorithm."""
 
@@ -305,21 +323,24 @@ class Comparison(Shown, tuple[ComparisonRow, ...]):
 
 
 @checked_call
+@typed()
 def compare(
     plan: Plan | Path | str,
-    algorithms: Sequence[str | Build] | Build,
+    algorithms: str | Build | Sequence[str | Build],
     *,
     dataset: str = "digits",
     data_dir: Path | str | None = None,
     seeds: int | Sequence[int] = 3,
     folder: Path | str = "results",
     jobs: int = 1,
+    recipe: Literal["published", "ours", "both"] | None = None,
     **options: Unpack[RunOptions],
 ) -> Comparison:
     """Train several algorithms under one plan with several seeds.
 
     ``algorithms`` are names, or functions that were registered. One of your own trains
-    as written, without the plan's recipe.
+    as written, without the plan's recipe, unless ``recipe`` is ``ours``: all train with
+    it then, ``published`` without, and with ``both`` each in two rows.
     Finished runs are reused. ``seeds`` are counted from 0, or named. One row per
     algorithm has ``mean`` and ``deviation`` of the score and ``spent(group)``;
     ``to_frame()`` has a line per seed and group. ``options`` are those of ``train``:
@@ -331,9 +352,10 @@ def compare(
     """
     solved = Plan.load(plan)
     where = None if data_dir is None else Path(data_dir)
-    base = checked_call(Request)(
-        solved, "", dataset, Path(folder), data_dir=where, **options
-    )
+    _require_options(options)
+    base = Request(solved, "", dataset, Path(folder), data_dir=where, **options)
+    if jobs < 1:
+        raise InputError.one("jobs", "must be 1 or more", jobs)
     listed = (
         [algorithms]
         if isinstance(algorithms, str) or callable(algorithms)
@@ -341,12 +363,12 @@ def compare(
     )
     words = ",".join(map(registered_name, listed))
     names, _ = comparison.select(words, base)
-    requests, lines = with_recipes(base, names, None)
+    requests, lines = with_recipes(base, names, recipe)
     for line in lines:
         _log.warning(line)
     chosen = range(seeds) if isinstance(seeds, int) else seeds
     return Comparison(
         comparison.compare(
-            base, names, chosen, jobs, lambda done, total: None, requests
+            base, list(requests), chosen, jobs, lambda done, total: None, requests
         )
     )

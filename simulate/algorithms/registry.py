@@ -28,6 +28,7 @@ from typing import Literal
 
 from privplan.accounting.release import SamplingLaw
 from privplan.errors import Fault, InfeasibleError, InputError, did_you_mean
+from privplan.guidance import checked_call
 from privplan.plan import Plan
 from privplan.planning.baselines import published, strictest, unprotected
 from privplan.registry import Registry, points
@@ -44,6 +45,7 @@ from simulate.recipe import (
     of_client_updates,
 )
 from simulate.server import server_of
+from simulate.signatures import require_types, typed
 
 # Entry-point group of algorithms from other distributions.
 GROUP = "privplan.algorithms"
@@ -72,6 +74,9 @@ class Hyperparameters:
 
     def __getitem__(self, name: str) -> float:
         """The value of a hyperparameter."""
+        if name not in self.values:
+            rule = "must be declared in @register(..., hyperparameters={...})"
+            raise InputError.one("hyperparameters", rule, name)
         return self.values[name]
 
 
@@ -127,14 +132,20 @@ class AlgorithmEntry:
     def build(
         self, plan: Plan, hyperparameters: Hyperparameters | None = None
     ) -> Algorithm:
-        """The algorithm for the plan that it executes."""
+        """The algorithm for the plan that it executes, with the plan's server."""
+        built = self.composed(plan, hyperparameters)
+        return replace(built, server=server_of(plan.spec, built.server, self.name))
+
+    def composed(
+        self, plan: Plan, hyperparameters: Hyperparameters | None = None
+    ) -> Algorithm:
+        """The algorithm as its function composes it for the plan that it executes."""
         values = self.complete(hyperparameters or Hyperparameters())
         composed = self.function(plan, values)
         if not isinstance(composed, Algorithm):
             rule = f"must return what compose(...) makes ({self.name})"
             raise InputError.one("algorithm", rule, type(composed).__name__)
-        built = replace(composed, name=self.name)
-        return replace(built, server=server_of(plan.spec, built.server, self.name))
+        return replace(composed, name=self.name)
 
     @property
     def is_own(self) -> bool:
@@ -260,6 +271,8 @@ ALGORITHMS: Registry[AlgorithmEntry] = Registry(
 """All algorithms by name, in any case; listed in alphabetical order."""
 
 
+@checked_call
+@typed("register.")
 def register(
     name: str,
     *,
@@ -280,10 +293,16 @@ def register(
     ``as_given`` make the usual values of ``plan``. A ``recipe`` is a function, or one
     value for every plan; without one a run is kept as recorded, since no replay can
     execute it again.
+
+    >>> registry.register(
+    ...     "Mine", plan=as_given, unit="client", released="noisy sums", source="me"
+    ... )  # doctest: +ELLIPSIS
+    <function ...
     """
     of_plan = always(recipe) if isinstance(recipe, Recipe | NotExecuted) else recipe
 
     def add(function: Build) -> Build:
+        require_types({"function": function}, {"function": Build}, "register.")
         _BY_FUNCTION[function] = AlgorithmEntry(
             name=name,
             function=function,

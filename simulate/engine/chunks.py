@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from privplan.errors import InputError
 from privplan.plan import GroupPlan
 from simulate.algorithm import groups_in_round
-from simulate.components import LocalResult, RecordNoiseEvidence
+from simulate.components import ClientBatch, LocalResult, RecordNoiseEvidence
 from simulate.engine.experiment import Experiment
 from simulate.engine.round import RoundContext, client_batch, clients_per_chunk
 from simulate.parallel import rank_slice
@@ -94,7 +95,8 @@ def _trained(
     result: LocalResult | None = None
     try:
         batch = client_batch(experiment, context, group, clients, round_=context.round)
-        result = experiment.algorithm.local.train(batch)
+        rule = experiment.algorithm.local
+        result = checked_result(rule.name, rule.train(batch), batch)
     except torch.OutOfMemoryError:
         if len(clients) < 2:
             raise
@@ -109,6 +111,23 @@ def _trained(
         rows = slice(first, first + len(chunk.clients))
         yield TrainedChunk(chunk, result if len(chunks) == 1 else rows_of(result, rows))
         first = rows.stop
+
+
+def checked_result(name: str, result: object, batch: ClientBatch) -> LocalResult:
+    """The result of a local rule, as one of the user's may not return it.
+
+    Raises:
+        InputError: where it is no ``LocalResult``, or has not a row per client.
+    """
+    if not isinstance(result, LocalResult):
+        rule = "must return a LocalResult"
+        raise InputError.one(f"local.train of {name}", rule, result)
+    clients = len(batch.clients)
+    shape = tuple(result.updates.shape)
+    if len(shape) != 2 or len(result.updates) != clients:
+        rule = f"must return a row of updates per client, [{clients}, d]"
+        raise InputError.one(f"local.train of {name}", rule, shape)
+    return result
 
 
 def _halves(chunk: Chunk) -> Iterator[Chunk]:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from privplan.accounting.release import SamplingLaw
+from privplan.errors import InputError
 from privplan.plan import GroupPlan
 from simulate.algorithm import extra_coordinates, groups_in_round, sensitivity_bound
 from simulate.components import ClientUpdate, GroupSum, TransformContext
@@ -185,7 +186,12 @@ def _transformed(
     updates = _without(updates, finite_before)
     clipped = torch.zeros_like(finite_before)
     for transform in experiment.algorithm.transforms:
-        updates, touched = transform.apply(updates, context)
+        result = transform.apply(updates, context)
+        if not isinstance(result, tuple):
+            rule = "must return the updates, and whether each was clipped or None"
+            field = f"transform.apply of {transform.name}"
+            raise InputError.one(field, rule, type(result).__name__)
+        updates, touched = result
         clipped = clipped if touched is None else clipped | touched
 
     # Norms are measured anew, whatever the transforms say that they did.

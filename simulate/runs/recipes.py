@@ -97,6 +97,10 @@ def recipe_of_own(request: Request) -> list[str]:
     if not (entry.is_own and entry.executes(request.plan) and decided):
         return []
     values = [f"clipping norm {spec.clipping_norm:.4g}"]
+    server = entry.composed(request.plan, request.hyperparameters).server
+    if server.name != "add":
+        values.append(f"its own server {server.name} in place of the recipe's")
+        return [f"{entry.name} {_WITH}: {', '.join(values)}"]
     if "server" in decided and spec.server is not None:
         values.append(f"server step {spec.server.learning_rate or 1.0:.4g}")
     if "averaging" in decided and spec.averaging is not None:

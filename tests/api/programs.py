@@ -1,4 +1,4 @@
-"""What a new user of the Python interface writes: arguments, guesses, programs."""
+"""What a new user of the Python interface writes: arguments, first guesses, small programs."""
 
 _RELEASES = "history, accountants, releases"
 SIGNATURES = {
@@ -28,7 +28,7 @@ SIGNATURES = {
     "simulate.train": "plan, data, dataset, data_dir, model, model_args, algorithm, seed, folder, "
     "partition, hyperparameters, device, canaries, report, loss, metric, fix, callbacks, track, "
     "noise",
-    "simulate.compare": "plan, algorithms, dataset, data_dir, seeds, folder, jobs, options",
+    "simulate.compare": "plan, algorithms, dataset, data_dir, seeds, folder, jobs, recipe, options",
 }
 """Arguments of the stable functions; a change here is a change of the interface."""
 

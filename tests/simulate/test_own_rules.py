@@ -1,5 +1,6 @@
 """Methods of a user's: their state, how they are named, the recipe they go without."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -100,7 +101,7 @@ def test_rules_of_the_project_around_an_own_one_pass_its_state_on():
 @pytest.mark.parametrize("result", [None, (1, None), (1, {"rounds": 2}), (1, 2, 3)])
 def test_what_is_no_state_is_refused_in_one_line(result):
     with pytest.raises(InputError, match=r"algorithm\.server: must return a vector"):
-        _checked("server", result)
+        _checked("server", result, torch.ones(3))
 
 
 @pytest.fixture(scope="module")
@@ -149,10 +150,29 @@ def test_an_own_method_goes_without_the_recipe_unless_asked(plan, mine):
     assert not recipe_of_own(requests["Mine"])
 
 
+def test_an_own_server_goes_in_place_of_the_recipes(plan, mine):
+    def build(plan, hyperparameters):
+        return replace(mine(plan, hyperparameters), server=fed_yogi())
+
+    register("Mine", plan=as_given, unit="client", released="sums", source="me")(build)
+    assert plan.spec.recipe.decides
+    assert ALGORITHMS.get("Mine").build(plan).server.name == "my yogi"
+    [line] = recipe_of_own(Request(plan, "Mine", "digits", Path("run")))
+    assert line.startswith("Mine trains with the plan's recipe: clipping norm")
+    assert line.endswith(", its own server my yogi in place of the recipe's")
+    # A server that the user states is a wish, which the method cannot fulfil.
+    server = ServerOptimiser(optimizer="momentum")
+    recipe = plan.spec.recipe.model_copy(update={"decides": ()})
+    update = {"server": server, "recipe": recipe}
+    stated = plan.model_copy(update={"spec": plan.spec.model_copy(update=update)})
+    with pytest.raises(InputError, match="must be left out for Mine, which has its"):
+        ALGORITHMS.get("Mine").build(stated)
+
+
 def test_a_function_names_its_algorithm(plan, mine):
     assert registered_name(mine) == "Mine"
     rule = r"algorithm: must be a name, or a function decorated with @register"
     with pytest.raises(InputError, match=rule):
         simulate.train(plan, dataset="digits", algorithm=lambda plan, values: None)
     with pytest.raises(InputError, match=rule):
-        simulate.compare(plan, [mine, len])
+        simulate.compare(plan, [mine, lambda plan, values: None])

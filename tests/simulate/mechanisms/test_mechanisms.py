@@ -67,7 +67,10 @@ CLIP = {"transforms": (clip(1.0),)}
             {**CLIP, "mechanism": gaussian_joint(), "aggregator": literal()},
             "the same weight",
         ),
-        ({"mechanism": gaussian_joint}, "must be a Mechanism; call .*'function'"),
+        (
+            {"mechanism": gaussian_joint},
+            "must be a Mechanism or None; call .*'gaussian_joint",
+        ),
         ({"server": lambda theta, step: theta}, r"algorithm\.server: must be a Server"),
     ],
 )
