@@ -1,4 +1,4 @@
-"""Random numbers: streams of the seed and of a secret key, and the discrete Gaussian."""
+"""Random numbers: streams of a seed and of a secret key, and the discrete Gaussian."""
 
 import hashlib
 import hmac
@@ -29,17 +29,17 @@ LAST = np.array([0, 1, 17, 99_999, 2**31, 2**32 - 1])
 @pytest.mark.parametrize("seed", [0, 5, 2**32 - 1, 2**32, 2**64 - 1, 2**130 + 7])
 @pytest.mark.parametrize("before", [(), (7,), (2**33, 0)])
 def test_many_streams_are_those_of_one_at_a_time(seed, before):
-    for number, found in zip(
+    for number, batch_stream in zip(
         LAST, streams(seed, 4, *before, clients=LAST), strict=True
     ):
         expected = stream(seed, 4, *before, int(number))
         for draw in range(2):
-            assert found.permutation(5).tolist() == expected.permutation(5).tolist(), (
-                draw
-            )
-            assert found.random(3).tolist() == expected.random(3).tolist()
             assert (
-                found.integers(9, size=3).tolist()
+                batch_stream.permutation(5).tolist() == expected.permutation(5).tolist()
+            ), draw
+            assert batch_stream.random(3).tolist() == expected.random(3).tolist()
+            assert (
+                batch_stream.integers(9, size=3).tolist()
                 == expected.integers(9, size=3).tolist()
             )
 
@@ -48,9 +48,9 @@ KEY = NoiseKey(bytes(range(32)))
 
 
 def test_a_stream_is_shake_256_of_its_own_key():
-    own = hmac.digest(KEY.content, b"privplan stream v1\n5,7,1", "sha256")
-    first = hashlib.shake_256(own + bytes(8)).digest(1024)
-    second = hashlib.shake_256(own + (1).to_bytes(8, "little")).digest(2048)
+    stream_key = hmac.digest(KEY.content, b"privplan stream v1\n5,7,1", "sha256")
+    first = hashlib.shake_256(stream_key + bytes(8)).digest(1024)
+    second = hashlib.shake_256(stream_key + (1).to_bytes(8, "little")).digest(2048)
     expected = np.frombuffer(first + second, "<u8")
     assert (KEY.stream(5, 7, 1).words(384) == expected).all()
     for sizes in (
@@ -73,11 +73,11 @@ def test_a_stream_is_shake_256_of_its_own_key():
 def test_streams_of_other_names_keys_and_positions_differ():
     streams = [KEY.stream(5, 1, 12), KEY.stream(5, 11, 2), KEY.stream(51, 1, 2)]
     streams += [NoiseKey(bytes(32)).stream(5, 1, 12)]
-    prints = {fingerprint(one) for one in streams}  # type: ignore[arg-type]
+    prints = {fingerprint(source) for source in streams}  # type: ignore[arg-type]
     streams[0].words(1)
     prints.add(streams[0].fingerprint())
     assert len(prints) == 5
-    assert len({int(one.words(1)[0]) for one in streams}) == 4
+    assert len({int(source.words(1)[0]) for source in streams}) == 4
 
 
 def test_draws_follow_their_laws():
@@ -87,8 +87,8 @@ def test_draws_follow_their_laws():
     sizes = np.array([stream.binomial(40, 0.3) for _ in range(4000)])
     counts = np.bincount(sizes, minlength=41)[5:20]
     expected = binom.pmf(np.arange(5, 20), 40, 0.3) * 4000
-    rest = (4000 - counts.sum(), 4000 - expected.sum())
-    assert chisquare([*counts, rest[0]], [*expected, rest[1]]).pvalue > 1e-3
+    tail = (4000 - counts.sum(), 4000 - expected.sum())
+    assert chisquare([*counts, tail[0]], [*expected, tail[1]]).pvalue > 1e-3
     chosen = np.concatenate([stream.choice(10, 3, replace=False) for _ in range(4000)])
     assert chisquare(np.bincount(chosen, minlength=10)).pvalue > 1e-3
     rounds = np.bincount(stream.integers(7, 70_000), minlength=7)
@@ -119,7 +119,8 @@ def test_what_a_stream_cannot_do_is_refused():
 
 
 def test_a_key_is_kept_in_a_file_of_its_own(tmp_path):
-    path, key = tmp_path / "noise.key", NoiseKey.new()
+    path = tmp_path / "noise.key"
+    key = NoiseKey.new()
     key.save(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert NoiseKey.load(path) == key
@@ -137,20 +138,27 @@ def test_a_key_is_kept_in_a_file_of_its_own(tmp_path):
             NoiseKey.load(path)
 
 
-class Given:
+class ChosenWords:
     """Words that a test chooses."""
 
     def __init__(self, *words):
-        self.rest = list(words)
+        self.remaining = list(words)
 
     def words(self, count):
-        found, self.rest = self.rest[:count], self.rest[count:]
-        return np.array(found, np.uint64)
+        chosen = self.remaining[:count]
+        self.remaining = self.remaining[count:]
+        return np.array(chosen, np.uint64)
 
 
-@pytest.mark.parametrize(("scale", "margin", "count"), [
-    (1.0, 1e-10, 200_000), (1.7, 1e-10, 200_000), (6.25, 1e-10, 200_000), (2.5, 0.5, 5_000),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("scale", "margin", "count"),
+    [
+        (1.0, 1e-10, 200_000),
+        (1.7, 1e-10, 200_000),
+        (6.25, 1e-10, 200_000),
+        (2.5, 0.5, 5_000),
+    ],
+)
 def test_small_scales_have_the_probabilities_of_the_definition(scale, margin, count):
     drawn = discrete_gaussian(
         KEY.stream(1, int(scale * 8), count), scale, count, margin=margin
@@ -161,9 +169,9 @@ def test_small_scales_have_the_probabilities_of_the_definition(scale, margin, co
     expected *= count / expected.sum()
     counts = np.array([(drawn == value).sum() for value in values])
     often = expected > 5
-    rest = (count - counts[often].sum(), count - expected[often].sum())
+    tail = (count - counts[often].sum(), count - expected[often].sum())
     assert (
-        chisquare([*counts[often], rest[0]], [*expected[often], rest[1]]).pvalue > 1e-3
+        chisquare([*counts[often], tail[0]], [*expected[often], tail[1]]).pvalue > 1e-3
     )
 
 
@@ -174,7 +182,8 @@ def test_the_exact_comparison_decides_as_the_floating_point_one():
 
 @pytest.mark.parametrize("std", [0.37, 1.0, 1.999, 1e-12, 4e5])
 def test_large_scales_have_the_normal_law(std):
-    grid, scale = grid_of(std), scale_for(std)
+    grid = grid_of(std)
+    scale = scale_for(std)
     assert 2**36 <= scale < 2**37 + 1
     assert Fraction(scale) ** 2 - 16 >= (Fraction(std) / Fraction(grid)) ** 2
     assert scale * grid == pytest.approx(std, rel=1e-15)
@@ -184,15 +193,15 @@ def test_large_scales_have_the_normal_law(std):
 
 
 def test_a_uniform_number_is_compared_exactly():
-    """exp(-1) 2^128, by the series of e in whole numbers, decides for words around it."""
+    """Words around exp(-1) 2^128, which the series of e gives in whole numbers."""
     terms = sum(Fraction((-1) ** k, math.factorial(k)) for k in range(60))
     high, low = divmod(int(terms * 2**128), 2**64)
-    assert Uniform(high - 1, Given()).below(Fraction(1))
-    assert not Uniform(high + 1, Given()).below(Fraction(1))
-    assert Uniform(high, Given(low - 1)).below(Fraction(1))
-    assert not Uniform(high, Given(low + 1)).below(Fraction(1))
-    assert Uniform(2**64 - 1, Given()).below(Fraction(0))
-    assert not Uniform(1, Given()).below(Fraction(10**6))
+    assert Uniform(high - 1, ChosenWords()).below(Fraction(1))
+    assert not Uniform(high + 1, ChosenWords()).below(Fraction(1))
+    assert Uniform(high, ChosenWords(low - 1)).below(Fraction(1))
+    assert not Uniform(high, ChosenWords(low + 1)).below(Fraction(1))
+    assert Uniform(2**64 - 1, ChosenWords()).below(Fraction(0))
+    assert not Uniform(1, ChosenWords()).below(Fraction(10**6))
 
 
 @pytest.mark.parametrize("scale", [0, 0.5, -1, LARGEST * 2.0, math.nan, math.inf])
@@ -202,14 +211,15 @@ def test_a_scale_out_of_range_is_refused(scale):
 
 
 def test_other_specs_and_groups_draw_other_cohorts_and_noise():
-    given = [
+    seeds = [
         (1, "a", "strict"),
         (1, "a", "loose"),
         (1, "b", "strict"),
         (2, "a", "strict"),
     ]
-    given += [(1, "a", ""), (11, "", "a")]
-    assert len({private_seed(*one) for one in given}) == len(given)
+    # Parts that are joined without a mark would make these the same.
+    seeds += [(1, "a", ""), (11, "", "a")]
+    assert len({private_seed(*seed) for seed in seeds}) == len(seeds)
     text = b"privplan private seed v3\n1\na\nstrict"
     assert private_seed(1, "a", "strict") == int(
         hashlib.sha256(text).hexdigest()[:32], 16

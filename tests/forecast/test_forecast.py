@@ -1,4 +1,4 @@
-"""Forecasts: a known curve, intervals that cover what they say, plans that reach a target."""
+"""Forecasts: a known curve, intervals that cover, and plans that reach a target."""
 
 import json
 from functools import partial
@@ -28,27 +28,30 @@ def model():
     return Forecaster(table())
 
 
-def overall(model, found):
+def errors_of(model, proxy_runs):
     return np.array(
-        [model.accuracy(run.plan, run.coverage) - run.accuracy for run in found]
+        [model.accuracy(run.plan, run.coverage) - run.accuracy for run in proxy_runs]
     )
 
 
 def test_forecasts_of_new_plans_are_near_the_curve(model):
     exact = runs(100, seed=7, noise=0.0)
-    assert abs(overall(model, exact)).mean() < 0.015
+    assert abs(errors_of(model, exact)).mean() < 0.015
     spread = np.std([run.accuracy for run in exact])
-    assert abs(overall(model, exact)).mean() < spread / 4
+    assert abs(errors_of(model, exact)).mean() < spread / 4
 
 
 def test_intervals_cover_new_runs_and_are_no_wider_than_needed(model):
-    inside, inside_groups = [], []
+    inside = []
+    inside_groups = []
     for run in runs(200, seed=8):
-        found = model.forecast(run.plan, run.coverage, ["a", "b"])
-        inside.append(found.lower <= run.accuracy <= found.upper)
+        forecast = model.forecast(run.plan, run.coverage, ["a", "b"])
+        inside.append(forecast.lower <= run.accuracy <= forecast.upper)
         inside_groups += [
-            one.lower <= seen <= one.upper
-            for one, seen in zip(found.groups, run.accuracy_by_group, strict=True)
+            interval.lower <= seen <= interval.upper
+            for interval, seen in zip(
+                forecast.groups, run.accuracy_by_group, strict=True
+            )
         ]
     assert 0.82 <= np.mean(inside) <= 0.99
     assert 0.82 <= np.mean(inside_groups) <= 0.99
@@ -69,92 +72,97 @@ def test_accuracy_falls_with_noise_and_rises_with_rounds(model):
 
 def test_intervals_are_wider_far_from_the_proxy_runs(model):
     run = runs(1, seed=10)[0]
-    far = features.PlanFeatures(
-        **{**run.plan.model_dump(), "rounds": 2000, "clipping_norm": 0.5}
-    )
-    near_one = model.forecast(run.plan, run.coverage, ["a", "b"])
-    far_one = model.forecast(far, run.coverage, ["a", "b"])
-    assert far_one.distance > 2 * near_one.distance
+    changes = {"rounds": 2000, "clipping_norm": 0.5}
+    far_plan = features.PlanFeatures(**{**run.plan.model_dump(), **changes})
+    near = model.forecast(run.plan, run.coverage, ["a", "b"])
+    distant = model.forecast(far_plan, run.coverage, ["a", "b"])
+    assert distant.distance > 2 * near.distance
 
     def width(low, high):
         return float(np.log(high / (1 - high)) - np.log(low / (1 - low)))
 
-    assert width(far_one.lower, far_one.upper) > width(near_one.lower, near_one.upper)
+    assert width(distant.lower, distant.upper) > width(near.lower, near.upper)
 
 
 def test_another_number_of_groups_is_known_where_all_hold_all_classes_alike(model):
     run = runs(1, seed=10)[0]
     even = Coverage(shares=((0.25,) * 4,) * 3, clients=(0.2, 0.3, 0.5))
-    apart = Coverage(
+    exclusive = Coverage(
         shares=((1.0, 0, 0, 0), (0, 0.5, 0.5, 0), (0, 0, 0, 1.0)), clients=even.clients
     )
     plan = run.plan.model_copy(update={"weights": (0.3, 0.3, 0.4)})
     two = model.forecast(run.plan, run.coverage, ["a", "b"])
-    found = model.forecast(plan, even, ["a", "b", "c"])
-    assert (found.lower, found.upper) == pytest.approx((two.lower, two.upper), abs=0.02)
-    assert [one.group for one in found.groups] == ["a", "b", "c"]
-    far = model.forecast(
-        plan, apart, ["a", "b", "c"]
-    )  # groups without a counterpart are new
-    assert far.distance > found.distance
+    even_forecast = model.forecast(plan, even, ["a", "b", "c"])
+    assert (even_forecast.lower, even_forecast.upper) == pytest.approx(
+        (two.lower, two.upper), abs=0.02
+    )
+    assert [group.group for group in even_forecast.groups] == ["a", "b", "c"]
+    # Groups without a counterpart are new.
+    exclusive_forecast = model.forecast(plan, exclusive, ["a", "b", "c"])
+    assert exclusive_forecast.distance > even_forecast.distance
 
 
 def test_another_model_is_far(model):
     run = runs(1, seed=10)[0]
-    other = run.plan.model_copy(update={"parameters": 1001})
-    near, far = (
-        model.forecast(one, run.coverage, ["a", "b"]) for one in (run.plan, other)
-    )
-    assert far.distance > 10
-    assert far.upper - far.lower > 2 * (near.upper - near.lower)
+    larger_model = run.plan.model_copy(update={"parameters": 1001})
+    near = model.forecast(run.plan, run.coverage, ["a", "b"])
+    distant = model.forecast(larger_model, run.coverage, ["a", "b"])
+    assert distant.distance > 10
+    assert distant.upper - distant.lower > 2 * (near.upper - near.lower)
 
 
 def test_an_anchor_moves_forecasts_to_other_data():
     harder = runs(40, seed=11, noise=0.02, shift=-1.0)
-    known = harder[0]
+    anchor_run = harder[0]
     anchored = Forecaster(
-        table(), Anchor(Point(known.plan, known.coverage), known.accuracy)
+        table(),
+        Anchor(Point(anchor_run.plan, anchor_run.coverage), anchor_run.accuracy),
     )
     assert (
-        abs(overall(anchored, harder)).mean()
-        < abs(overall(Forecaster(table()), harder)).mean()
+        abs(errors_of(anchored, harder)).mean()
+        < abs(errors_of(Forecaster(table()), harder)).mean()
     )
-    assert overall(anchored, harder[:1])[0] == pytest.approx(0, abs=1e-9)
+    assert errors_of(anchored, harder[:1])[0] == pytest.approx(0, abs=1e-9)
 
 
 def test_skew_and_holders_of_exclusive_classes():
-    held = Coverage(shares=((1.0, 0.0, 0.0), (0.0, 0.5, 0.5)), clients=(0.5, 0.5))
-    overall, same = 0.5**2 + 2 * 0.25**2, 0.5 * 1 + 0.5 * 0.5
-    assert held.total_skew == pytest.approx((same - overall) / (1 - overall))
-    assert held.holders((0.2, 0.8)) == pytest.approx([5.0, 1.25, 1.25])
+    coverage = Coverage(shares=((1.0, 0.0, 0.0), (0.0, 0.5, 0.5)), clients=(0.5, 0.5))
+    any_two = 0.5**2 + 2 * 0.25**2
+    two_of_a_client = 0.5 * 1 + 0.5 * 0.5
+    assert coverage.total_skew == pytest.approx(
+        (two_of_a_client - any_two) / (1 - any_two)
+    )
+    assert coverage.holders((0.2, 0.8)) == pytest.approx([5.0, 1.25, 1.25])
     even = Coverage(shares=((0.5, 0.5), (0.5, 0.5)), clients=(0.3, 0.7), skew=0.25)
     assert even.total_skew == pytest.approx(0.25)
     assert even.holders((0.1, 0.9)) == pytest.approx([1.0, 1.0])
 
 
 def test_coverages_that_no_run_has_are_a_category_of_their_own():
-    source, found = np.random.default_rng(4), []
+    source = np.random.default_rng(4)
+    proxy_runs = []
     for number, run in enumerate(runs(60, seed=13)):
-        if number % 2:  # one of two coverages of its own, with larger errors
+        # Every other run has a coverage that no other has, with larger errors.
+        if number % 2:
             first = source.dirichlet([0.5] * 4)
-            held = Coverage(shares=(tuple(first), (0.25,) * 4), clients=(0.5, 0.5))
+            coverage = Coverage(shares=(tuple(first), (0.25,) * 4), clients=(0.5, 0.5))
             odd = float(
                 np.clip(run.accuracy + source.choice([-0.25, 0.25]), 0.01, 0.99)
             )
-            run = run.model_copy(update={"coverage": held, "accuracy": odd})
+            run = run.model_copy(update={"coverage": coverage, "accuracy": odd})
         else:
             even = Coverage(shares=((0.25,) * 4,) * 2, clients=(0.5, 0.5))
             run = run.model_copy(update={"coverage": even})
-        found.append(run)
+        proxy_runs.append(run)
     fitted = Forecaster(
-        ProxyTable(dataset="made", model="none", classes=4, runs=tuple(found))
+        ProxyTable(dataset="made", model="none", classes=4, runs=tuple(proxy_runs))
     )
     new = Coverage(
         shares=((0.9, 0.1, 0.0, 0.0), (0.0, 0.0, 0.5, 0.5)), clients=(0.5, 0.5)
     )
-    known = fitted.forecast(found[0].plan, found[0].coverage, ["a", "b"])
-    other = fitted.forecast(found[0].plan, new, ["a", "b"])
-    assert other.upper - other.lower > 1.3 * (known.upper - known.lower)
+    usual = fitted.forecast(proxy_runs[0].plan, proxy_runs[0].coverage, ["a", "b"])
+    unusual = fitted.forecast(proxy_runs[0].plan, new, ["a", "b"])
+    assert unusual.upper - unusual.lower > 1.3 * (usual.upper - usual.lower)
 
 
 TEXT = """
@@ -179,18 +187,19 @@ def folder(tmp_path):
 
 def test_a_plan_keeps_its_forecast_and_without_one_its_digest(folder):
     out = folder / "plan.json"
-    said = answer(
+    printed = answer(
         "solve", folder / "spec.yaml", f"--forecast={folder / 'proxy.json'}", "-o", out
     )
-    plan, without = Plan.load(out), solve(folder / "spec.yaml", second_opinion=False)
-    assert "forecast" not in json.loads(without.to_json())
+    plan = Plan.load(out)
+    plain_plan = solve(folder / "spec.yaml", second_opinion=False)
+    assert "forecast" not in json.loads(plain_plan.to_json())
     assert plan.forecast is not None
-    assert plan.model_copy(update={"forecast": None}).digest == without.digest
-    assert [one.group for one in plan.forecast.groups] == ["strict", "loose"]
+    assert plan.model_copy(update={"forecast": None}).digest == plain_plan.digest
+    assert [group.group for group in plan.forecast.groups] == ["strict", "loose"]
     assert plan.forecast.lower < plan.forecast.accuracy < plan.forecast.upper
-    assert "forecast: accuracy" in said
+    assert "forecast: accuracy" in printed
     assert "forecast: accuracy" in answer("explain", out)
-    assert "assumes skew 0 of clients' labels" in said
+    assert "assumes skew 0 of clients' labels" in printed
     line = reached_line(plan, plan.forecast.upper + 0.01, "made")
     assert "OUTSIDE the interval" in line
 
@@ -229,12 +238,13 @@ def test_a_forecast_takes_the_skew_of_the_proxy(folder):
 )
 def test_the_least_budget_or_cohort_reaches_the_target(unknown, changes):
     data = load_yaml(TEXT, "spec") | changes
-    spec, model = Spec.parse(data), Forecaster(table(16))
+    spec = Spec.parse(data)
+    model = Forecaster(table(16))
     coverage = even_coverage(spec, 4)
-    own = model.accuracy(
+    own_accuracy = model.accuracy(
         features.plan_features(solve(spec, second_opinion=False)), coverage
     )
-    target = 100 * own - 3
+    target = 100 * own_accuracy - 3
     expect = partial(with_forecast, model=model, coverage=coverage)
     plan = solve_for(
         spec, {"accuracy": target}, unknown, forecast=expect, second_opinion=False
@@ -251,7 +261,7 @@ TWO_GROUPS = [
     {"name": "strict", "clients": 50, "epsilon": 2.0},
     {"name": "loose", "clients": 50, "epsilon": 8.0},
 ]
-APART = {"strict": [0.7, 0.1, 0.1, 0.1], "loose": [0.1, 0.3, 0.3, 0.3]}
+EXCLUSIVE = {"strict": [0.7, 0.1, 0.1, 0.1], "loose": [0.1, 0.3, 0.3, 0.3]}
 
 
 @pytest.fixture(scope="module")
@@ -266,9 +276,9 @@ def test_an_interval_covers_groups_alike_and_a_strict_group_apart(two_groups, mo
     open_ = with_forecast(plan, model, None).forecast
     even = even_coverage(plan.spec, 4)
     shares = ((0.5, 0.5, 0.0, 0.0), (0.0, 0.0, 0.5, 0.5))
-    apart = Coverage(shares=shares, clients=(0.5, 0.5))
+    exclusive = Coverage(shares=shares, clients=(0.5, 0.5))
     assert open_.accuracy == with_forecast(plan, model, even).forecast.accuracy
-    for coverage in (even, apart):
+    for coverage in (even, exclusive):
         stated = with_forecast(plan, model, coverage).forecast
         assert open_.lower <= stated.lower < stated.upper <= open_.upper
         for wide, group in zip(open_.groups, stated.groups, strict=True):
@@ -293,9 +303,9 @@ def test_coverage_is_a_mapping_in_python_and_a_file_for_the_command(
     two_groups, tmp_path
 ):
     table().save(tmp_path / "proxy.json")
-    (tmp_path / "held.json").write_text(json.dumps(APART))
+    (tmp_path / "held.json").write_text(json.dumps(EXCLUSIVE))
     proxy = tmp_path / "proxy.json"
-    by_mapping = privplan.forecast(two_groups, proxy, coverage=APART)
+    by_mapping = privplan.forecast(two_groups, proxy, coverage=EXCLUSIVE)
     assert by_mapping == privplan.forecast(
         two_groups, proxy, coverage=tmp_path / "held.json"
     )
@@ -306,9 +316,9 @@ def test_coverage_is_a_mapping_in_python_and_a_file_for_the_command(
     ("coverage", "fault"),
     [
         ({"strict": [1, 0, 0, 0]}, "coverage: must name the groups strict, loose"),
-        (APART | {"loose": [1, 0]}, "coverage.loose: must be 4 numbers"),
-        (APART | {"loose": "abcd"}, "coverage.loose: must be 4 numbers"),
-        (APART | {"skew": 2}, "coverage.skew: must be a number in"),
+        (EXCLUSIVE | {"loose": [1, 0]}, "coverage.loose: must be 4 numbers"),
+        (EXCLUSIVE | {"loose": "abcd"}, "coverage.loose: must be 4 numbers"),
+        (EXCLUSIVE | {"skew": 2}, "coverage.skew: must be a number in"),
         ([1, 2], "coverage: must name the groups strict, loose, found 'list'"),
     ],
 )

@@ -1,7 +1,8 @@
-"""Plans, runs, ledgers and books of earlier versions are read, verified and booked as they were.
+"""Plans, runs, ledgers and books of earlier versions are read, verified and booked.
 
-``stored/VERSION`` was written by that version; ``expected.json`` is what version 0.2.0-dev answered
-on all of them. Run this file to write the answers of the present code.
+``stored/VERSION`` was written by that version; ``expected.json`` is what version
+0.2.0-dev answered on all of them. Run this file to write the answers of the present
+code.
 """
 
 import json
@@ -18,7 +19,7 @@ STORED = Path(__file__).parent / "stored"
 EXPECTED = STORED / "expected.json"
 RUNS = sorted(str(path.relative_to(STORED)) for path in STORED.glob("v*/run-*"))
 BOOKS = sorted(str(path.relative_to(STORED)) for path in STORED.glob("v*/book.sqlite"))
-OTHERS = ("run-cyclic", "run-gdpfed")
+ADDED_RUNS = ("run-cyclic", "run-gdpfed")
 OF_GROUP = (
     "group",
     "budget",
@@ -39,6 +40,10 @@ OF_BOOK = (
 )
 
 
+def _fields(row, names):
+    return {name: row[name] for name in names}
+
+
 def verified(name, folder):
     """Exit code of ``verify`` and what each group spent."""
     shutil.copytree(STORED / name, folder / "run")
@@ -46,36 +51,36 @@ def verified(name, folder):
     groups = json.loads(done.stdout)["groups"]
     return {
         "exit": done.exit_code,
-        "groups": [{field: group[field] for field in OF_GROUP} for group in groups],
+        "groups": [_fields(group, OF_GROUP) for group in groups],
     }
 
 
 def booked(name, folder):
     """What a stored book says after one more run of its version was added."""
-    book, run = folder / "book.sqlite", folder / "added"
+    book = folder / "book.sqlite"
+    run = folder / "added"
     shutil.copy(STORED / name, book)
-    version = (STORED / name).parent  # a run of a seed that the book does not have yet
-    shutil.copytree(
-        next(version / one for one in OTHERS if (version / one).exists()), run
-    )
+    # A run of a seed that the book does not have yet.
+    runs = [(STORED / name).with_name(run_name) for run_name in ADDED_RUNS]
+    shutil.copytree(next(path for path in runs if path.exists()), run)
     answer("book", "add", run, "--address", book)
     shown = json.loads(answer("book", "show", "--address", book, "--format", "json"))
-    return [{field: row[field] for field in OF_BOOK} for row in shown]
+    return [_fields(row, OF_BOOK) for row in shown]
 
 
-def _compare(found, stored):
+def _compare(value, stored):
     if isinstance(stored, dict):
-        assert found.keys() == stored.keys()
+        assert value.keys() == stored.keys()
         for key in stored:
-            _compare(found[key], stored[key])
+            _compare(value[key], stored[key])
     elif isinstance(stored, list):
-        assert len(found) == len(stored)
-        for one, other in zip(found, stored, strict=True):
-            _compare(one, other)
+        assert len(value) == len(stored)
+        for item, stored_item in zip(value, stored, strict=True):
+            _compare(item, stored_item)
+    elif isinstance(stored, float):
+        assert value == pytest.approx(stored, rel=1e-6)
     else:
-        assert found == (
-            pytest.approx(stored, rel=1e-6) if isinstance(stored, float) else stored
-        )
+        assert value == stored
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -86,7 +91,7 @@ def test_runs_of_earlier_versions_are_verified_as_before(name, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_runs_of_earlier_versions_are_not_executed_again(name, tmp_path):
-    """Their evidence does not hold the releases of all rounds, from which models follow."""
+    """Their evidence does not hold all releases, from which models follow."""
     shutil.copytree(STORED / name, tmp_path / "run")
     assert privplan("replay", tmp_path / "run", "--rounds=all").exit_code == 5
 
@@ -98,10 +103,10 @@ def test_books_of_earlier_versions_are_continued_as_before(name, tmp_path):
 
 if __name__ == "__main__":
     answers: dict[str, Any] = {}
-    for one in RUNS:
+    for name in RUNS:
         with tempfile.TemporaryDirectory() as scratch:
-            answers[one] = verified(one, Path(scratch))
-    for one in BOOKS:
+            answers[name] = verified(name, Path(scratch))
+    for name in BOOKS:
         with tempfile.TemporaryDirectory() as scratch:
-            answers[one] = booked(one, Path(scratch))
+            answers[name] = booked(name, Path(scratch))
     EXPECTED.write_text(json.dumps(answers, indent=1) + "\n")

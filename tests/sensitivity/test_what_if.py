@@ -1,4 +1,4 @@
-"""What-if sweeps and frontiers: every combination, resumed, and directions that must hold."""
+"""What-if sweeps and frontiers: combinations, resumed, and directions that hold."""
 
 import csv
 import json
@@ -34,9 +34,9 @@ def test_even_steps_and_even_factors():
 
 
 def test_numbers_are_found_by_path_and_group_name():
-    found = with_point(DATA, {"groups.strict.epsilon": 0.7, "local.steps": 3.0})
-    assert found["groups"][0]["epsilon"] == 0.7
-    assert found["local"]["steps"] == 3
+    changed = with_point(DATA, {"groups.strict.epsilon": 0.7, "local.steps": 3.0})
+    assert changed["groups"][0]["epsilon"] == 0.7
+    assert changed["local"]["steps"] == 3
     assert DATA["groups"][0]["epsilon"] == 1.0
     with pytest.raises(
         InputError, match="groups: must be one of strict, loose, found 'none'"
@@ -62,9 +62,13 @@ def test_what_a_group_costs_the_others_is_the_plan_without_it(tmp_path):
     )
     rows = json.loads(text)
     alone = solve({**DATA, "groups": DATA["groups"][1:]})
-    own = DATA["groups"][0]["clients"]
-    found = [(row["groups.strict.clients"], row["group"]) for row in rows]
-    assert found == [(own, "strict"), (own, "loose"), (0, "loose")]
+    strict_clients = DATA["groups"][0]["clients"]
+    cells = [(row["groups.strict.clients"], row["group"]) for row in rows]
+    assert cells == [
+        (strict_clients, "strict"),
+        (strict_clients, "loose"),
+        (0, "loose"),
+    ]
     assert rows[2]["noise_multiplier"] == alone.groups[0].noise_multiplier
     assert rows[2]["mean_noise_std"] == alone.mean_noise_std
     with pytest.raises(
@@ -157,11 +161,11 @@ def test_a_budget_that_no_round_keeps_is_a_cell_of_the_table(
     spec.write_text(json.dumps({**DATA, "groups": groups}))
     words = ["what-if", str(spec), "--workers", "1", "--format", "json"]
     done = answer(*words, "--vary", f"groups.a.{varied}")
-    found: dict[float, bool] = {}
+    is_sound: dict[float, bool] = {}
     for row in json.loads(done):
         [value] = [row[name] for name in row if name.startswith("groups.a.")]
-        found[value] = "error" not in row
-    assert list(found.values()) == sound
+        is_sound[value] = "error" not in row
+    assert list(is_sound.values()) == sound
 
 
 def test_command_writes_table_and_plot(tmp_path):
@@ -202,11 +206,16 @@ def test_free_rounds_and_cohort_are_decided_first():
     spec = Spec.parse(data)
     decided = decide_free_choices(spec)[0]
     assert decided.rounds != spec.rounds
-    found = {one.what: one for one in frontier(spec) if one.question == "rounds"}
-    own = found[str(decided.rounds)]
-    assert own.change == pytest.approx(0, abs=1e-9)
-    assert own.note == ""
-    assert found[str(2 * decided.rounds)].note == "beyond planning.max_uploads: 600"
+    answers_by_rounds = {
+        answer.what: answer for answer in frontier(spec) if answer.question == "rounds"
+    }
+    decided_answer = answers_by_rounds[str(decided.rounds)]
+    assert decided_answer.change == pytest.approx(0, abs=1e-9)
+    assert decided_answer.note == ""
+    assert (
+        answers_by_rounds[str(2 * decided.rounds)].note
+        == "beyond planning.max_uploads: 600"
+    )
 
 
 def test_every_group_has_a_shadow_price_below_zero(answers):

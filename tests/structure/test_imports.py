@@ -35,9 +35,14 @@ def _without_torch(code, folder=ROOT):
     command = [sys.executable, "-c", BLOCK + code]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=120, check=False,
-        cwd=folder, env=environment,
-    )  # fmt: skip
+        command,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=folder,
+        env=environment,
+    )
 
 
 def test_every_public_name_loads_without_torch():
@@ -60,10 +65,12 @@ def test_plans_and_accounts_without_torch(tmp_path):
 
 
 SIMULATING = (
-    "simulate plan.json --algorithm=planned -o run", "compare plan.json --algorithms=planned",
-    "simulate --algorithms", "proxy pilot spec.yaml --dataset=digits",
-)  # fmt: skip
-EACH = """
+    "simulate plan.json --algorithm=planned -o run",
+    "compare plan.json --algorithms=planned",
+    "simulate --algorithms",
+    "proxy pilot spec.yaml --dataset=digits",
+)
+SIMULATE_EACH = """
 from click.testing import CliRunner
 from privplan.cli import main
 for line in {lines!r}:
@@ -80,7 +87,7 @@ def test_simulation_commands_say_which_extra_they_need(blocked, tmp_path):
     solve(digits_spec(), second_opinion=False).save(tmp_path / "plan.json")
     (tmp_path / "spec.yaml").write_text(preset("digits"))
     done = _without_torch(
-        f"BLOCKED = {blocked!r}\n{EACH.format(lines=SIMULATING)}", tmp_path
+        f"BLOCKED = {blocked!r}\n{SIMULATE_EACH.format(lines=SIMULATING)}", tmp_path
     )
     assert done.returncode == 0, done.stderr
     for command, line in zip(SIMULATING, done.stdout.splitlines(), strict=True):
@@ -92,7 +99,7 @@ def test_simulation_commands_say_which_extra_they_need(blocked, tmp_path):
 HEAVY = ("torch", "sklearn", "matplotlib", "pandas", "sqlalchemy", "sympy", "prv_accountant",
          "dp_accounting", "opacus", "scipy.stats", "scipy.optimize", "scipy.fft",
          "rich.progress")  # fmt: skip
-"""Modules that no planning command below may import: each takes longer than the command's work."""
+"""Modules that no planning command below may import: each takes longer than the work."""
 
 
 RELEASES = "--noise-multiplier=1 --sampling-ratio=.01 --rounds=9 --delta=1e-5"
@@ -157,9 +164,22 @@ for name, words, allowed in [("nothing", [], []), *commands]:
 """Each command in a fork of one process, which has loaded what all of them may load."""
 
 
+LONG = (
+    "solve --plot",
+    "export",
+    "publish",
+    "reproduce",
+    "report",
+    "planned",
+    "HyperFL-LPM",
+)
+"""Commands that take more than a second."""
+SHORT = ("nothing", *(name for name in ALLOWED if name not in LONG))
+
+
 @pytest.fixture(scope="module")
-def imported(tmp_path_factory):
-    """Exit code and heavy modules of each command, beside a spec, its plan and a finished run."""
+def workplace(tmp_path_factory):
+    """A folder with a spec, its plan and a finished run."""
     folder = tmp_path_factory.mktemp("commands")
     (folder / "spec.yaml").write_text(
         preset("digits").replace("rounds: 60 ", "rounds: 2 ")
@@ -168,23 +188,55 @@ def imported(tmp_path_factory):
     plan.save(folder / "plan.json")
     (folder / "train.py").write_text("import opacus\n")
     execute(Request(plan, "planned", "digits", folder / "run", device="cpu"))
-    each = ALLOWED.items()
+    return folder
+
+
+def imports_of(names, folder):
+    """Exit code and heavy modules of each of these commands, and of none."""
     commands = [
-        (name, words.split(), sorted(allowed)) for name, (words, allowed) in each
+        (name, words.split(), sorted(allowed))
+        for name, (words, allowed) in ALLOWED.items()
+        if name in names
     ]
     commands.sort(key=lambda command: "torch" in command[2])
     done = subprocess.run(
-        [sys.executable, "-c", FORKS], input=json.dumps([HEAVY, commands]), capture_output=True,
-        text=True, check=True, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    return {name: found for name, *found in map(json.loads, done.stdout.splitlines())}
+        [sys.executable, "-c", FORKS],
+        input=json.dumps([HEAVY, commands]),
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    rows = map(json.loads, done.stdout.splitlines())
+    return {name: (code, modules) for name, code, modules in rows}
 
 
-@pytest.mark.parametrize("name", ["nothing", *ALLOWED])
-def test_commands_import_no_heavy_module(name, imported):
-    code, found = imported[name]
+@pytest.fixture(scope="module")
+def imported(workplace):
+    return imports_of(SHORT, workplace)
+
+
+@pytest.fixture(scope="module")
+def imported_by_long(workplace):
+    return imports_of(LONG, workplace)
+
+
+def check_imports(name, imports):
+    code, modules = imports[name]
     assert code in (None, 0, 5)
-    assert set(found) <= (ALLOWED[name][1] if name in ALLOWED else set())
+    assert set(modules) <= (ALLOWED[name][1] if name in ALLOWED else set())
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_commands_import_no_heavy_module(name, imported):
+    check_imports(name, imported)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LONG)
+def test_long_commands_import_no_heavy_module(name, imported_by_long):
+    check_imports(name, imported_by_long)
 
 
 def test_the_help_lists_what_is_registered():

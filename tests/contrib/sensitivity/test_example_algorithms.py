@@ -27,7 +27,7 @@ def examples():
     for registry in REGISTRIES:
         registry.names()
     before = [dict(vars(registry)) for registry in REGISTRIES]
-    known = dict(laws._INTERNED)
+    interned_laws = dict(laws._INTERNED)
     for registry, state in zip(REGISTRIES, before, strict=True):
         vars(registry).update(
             {name: dict(state[name]) for name in ("_components", "_points")}
@@ -43,7 +43,7 @@ def examples():
         vars(registry).clear()
         vars(registry).update(state)
     laws._INTERNED.clear()
-    laws._INTERNED.update(known)
+    laws._INTERNED.update(interned_laws)
 
 
 def built(name, **values):
@@ -53,7 +53,8 @@ def built(name, **values):
 
 def test_fedprox_is_sgd_on_a_proximal_loss(examples):
     def client(network, batches, rate):
-        start, optimiser = small.flat(network), small.sgd(network, rate)
+        start = small.flat(network)
+        optimiser = small.sgd(network, rate)
         for images, labels in batches:
             optimiser.zero_grad()
             change = nn.utils.parameters_to_vector(network.parameters()) - start
@@ -81,11 +82,13 @@ def test_the_claims_hold_on_neighbouring_data(name, examples):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "least"), [("fedprox", 0.8), ("scaffold", 0.2)])
-def test_the_example_trains_on_the_digits(name, least, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "min_accuracy"), [("fedprox", 0.8), ("scaffold", 0.2)]
+)
+def test_the_example_trains_on_the_digits(name, min_accuracy, tmp_path):
     command = [sys.executable, str(FOLDER / f"{name}.py"), str(tmp_path / "run")]
     env = {"PYTHONPATH": str(FOLDER.parents[1]), "PATH": "", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
     assert done.returncode == 0, done.stderr
     assert "verdict kept" in done.stdout
-    assert float(done.stdout.split()[1].rstrip(",")) >= least
+    assert float(done.stdout.split()[1].rstrip(",")) >= min_accuracy
