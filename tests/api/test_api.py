@@ -93,7 +93,11 @@ def test_the_page_names_every_tier():
 
 
 @pytest.mark.parametrize(
-    "name", sorted({*privplan.STABLE, "simulate.train", "simulate.compare"})
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name == "frontier" else [])
+        for name in sorted({*privplan.STABLE, "simulate.train", "simulate.compare"})
+    ],
 )
 def test_examples_of_stable_names_run(name, here):
     value = eval(name if "." in name else f"privplan.{name}", here)
@@ -129,7 +133,16 @@ def test_first_guesses_work_or_name_the_right_call(guess, here):
     assert wanted in str(caught.value)
 
 
-@pytest.mark.parametrize("number", range(len(PROGRAMS)))
+SLOW_PROGRAM = 11
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(number, marks=[pytest.mark.slow] if number == SLOW_PROGRAM else [])
+        for number in range(len(PROGRAMS))
+    ],
+)
 def test_small_programs_work_at_the_first_try(number, here, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exec(PROGRAMS[number], {"__name__": "program"})

@@ -53,6 +53,7 @@ def write_at_once(address, work):
     return outcomes
 
 
+@pytest.mark.slow
 def test_every_run_is_in_the_book_once(address, tmp_path):
     shared = booking_of(run(tmp_path / "shared", 900), "")
     first = booking_of(run(tmp_path / "first", 902), "")

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(
@@ -27,6 +29,7 @@ for title, code in json.load(sys.stdin):
 """Every example in a process of its own, forked from one that has loaded the libraries."""
 
 
+@pytest.mark.slow
 def test_the_examples_run(tmp_path):
     assert len(EXAMPLES) >= 5
     done = subprocess.run(

@@ -4,6 +4,7 @@ import ast
 import importlib
 import re
 import subprocess
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -52,15 +53,25 @@ def tracked_files():
     return [name for name in listed if (ROOT / name).is_file()]
 
 
+class Source:
+    """The words of the code, and the groups of entry points that it names."""
+
+    def __init__(self, text):
+        self.words = set(re.findall(r"[A-Za-z_]\w*", text))
+        self.groups = set(re.findall(r"\bprivplan\.\w+(?=\"|\])", text))
+
+
 @pytest.fixture(scope="module")
 def source():
-    """The text of the code, without pages and their tests."""
+    """The code, without pages and their tests."""
     files = [
         name
         for name in tracked_files()
         if name.endswith(SOURCES) and not name.startswith(("docs/", "tests/docs/"))
     ]
-    return "\n".join((ROOT / name).read_text(encoding="utf-8") for name in files)
+    return Source(
+        "\n".join((ROOT / name).read_text(encoding="utf-8") for name in files)
+    )
 
 
 def quoted(text):
@@ -97,8 +108,6 @@ def exists(dotted_name):
 
 def faults_of(text, source, elsewhere=frozenset()):
     """What a page names that does not exist."""
-    words_of_source = set(re.findall(r"[A-Za-z_]\w*", source))
-    groups = set(re.findall(r"\bprivplan\.\w+(?=\"|\])", source))
     for word in quoted(text):
         if word in elsewhere:
             continue
@@ -107,11 +116,11 @@ def faults_of(text, source, elsewhere=frozenset()):
                 yield f"path {word}"
         elif is_dotted_name(word):
             # Of a registry's group of entry points there is no module.
-            if word not in groups and not exists(word):
+            if word not in source.groups and not exists(word):
                 yield f"name {word}"
         else:
             names = set(re.findall(r"[A-Za-z_]\w+", word))
-            yield from (f"word {name}" for name in names - words_of_source - elsewhere)
+            yield from (f"word {name}" for name in names - source.words - elsewhere)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -159,19 +168,19 @@ def test_every_decision_is_in_the_list_of_decisions():
     assert set(listed.rpartition(":hidden:\n")[2].strip("`\n").split()) == pages
 
 
-def calls(name):
-    """Files of the product in which a function or method of this name is called."""
-    files = set()
+@pytest.fixture(scope="module")
+def callers():
+    """Files of the product, by the name of each function or method that they call."""
+    files = defaultdict(set)
     for path in structure.tracked(ROOT):
         for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call):
                 called = getattr(node.func, "attr", getattr(node.func, "id", ""))
-                if called == name:
-                    files.add(path)
+                files[called].add(path)
     return files
 
 
-def test_privacy_noise_is_drawn_where_the_page_says():
+def test_privacy_noise_is_drawn_where_the_page_says(callers):
     draws = {"simulate/mechanisms.py", "privplan/guard/rounds.py"}
     compares = {
         "privplan/verification/checks/regenerated_noise.py",
@@ -181,14 +190,14 @@ def test_privacy_noise_is_drawn_where_the_page_says():
         assert f"`{path}`" in PAGES[0].read_text(encoding="utf-8")
     # A replay draws again what was drawn, and releases nothing.
     core = set()
-    for path in calls("standard_normal"):
+    for path in callers["standard_normal"]:
         if "/contrib/" not in path and not path.startswith("simulate/replay/"):
             core.add(path)
     assert core == draws | compares
 
 
-def test_only_one_file_of_the_core_prints():
-    core = {path for path in calls("print") if "/contrib/" not in path}
+def test_only_one_file_of_the_core_prints(callers):
+    core = {path for path in callers["print"] if "/contrib/" not in path}
     assert core == {"privplan/cli/render.py"}
 
 

@@ -105,6 +105,7 @@ def test_a_broken_entry_point_fails_only_where_it_is_asked_for(installed, tmp_pa
     assert message.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_an_objective_is_minimised_and_explained(installed, tmp_path):
     data = load_yaml(preset("gdpfed-fmnist"), "preset")
     constants = {"smoothness": 2.0, "initial_gap": 1.0}

@@ -8,6 +8,10 @@ PRESETS = (
     "robust-hdp-fmnist",
 )  # fmt: skip
 
+SLOW_PLANS = ("prv-uniform", "free-rounds", "noise-limits")
+"""Specs whose plans take more than a few seconds, and runs that do."""
+SLOW_RUNS = ("robust-hdp", "dpfedavg-records", "planned-quantile")
+
 MECHANISM = "--noise-multiplier 1.5 --sampling-ratio 0.02 --rounds 50"
 
 
@@ -35,7 +39,7 @@ def _plans():
             spec(name), *budgets, call("solve spec.yaml --details -o plan.json", "plan.json"),
             call("explain plan.json"), call("explain plan.json --format json"),
         )  # fmt: skip
-        yield Case(f"plan-{name}", steps, slow=name == "prv-uniform")
+        yield Case(f"plan-{name}", steps, slow=name in SLOW_PLANS)
     steps = (
         spec("full-balanced"),
         call("solve spec.yaml --format json --plot plan.png"),
@@ -165,11 +169,11 @@ def _runs():
             call("verify run --rounds 0 --details"),
             call("verify run --rounds 0 --format json", "run/verdict.json"),
         )
-        yield Case(f"run-{name}", steps)
+        yield Case(f"run-{name}", steps, slow=name in SLOW_RUNS)
     names = "--algorithms DP-FedAvg,GDPFed+ --seeds 2 --first-seed 1 --device cpu"
     files = ("out/", "out/results.csv")
     compare = call(f"compare plan.json {names} -o out", *files)
-    yield Case("compare", (*_solved("digits-short"), compare))
+    yield Case("compare", (*_solved("digits-short"), compare), slow=True)
     pilot = "proxy pilot spec.yaml --dataset digits --rounds 2 --clients 8 --seed 1"
     steps = (
         spec("balanced-joint"),
@@ -243,7 +247,7 @@ def _book():
         Edit("spec.yaml", "epsilon: 5.0", "epsilon: 1.0"),
         call("solve spec.yaml --from-book book.sqlite --details -o never.json"),
     )
-    yield Case("book", steps)
+    yield Case("book", steps, slow=True)
 
 
 def _all():

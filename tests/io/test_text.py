@@ -39,6 +39,7 @@ def test_what_cannot_be_seen_is_escaped():
     assert printable("Zürich, 2\nlines") == "Zürich, 2\\nlines"
 
 
+@pytest.mark.slow
 def test_no_letter_without_a_glyph_passes():
     """By Unicode's own categories, and its default ignorable letters and marks."""
     hidden = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}

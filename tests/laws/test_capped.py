@@ -186,6 +186,7 @@ def test_what_a_cap_excludes_and_that_it_is_none_where_everybody_takes_part():
         assert LAW.excludes_use(use) == f"must be a law without a cap, for {use}"
 
 
+@pytest.mark.slow
 def test_a_run_is_verified_and_replayed(tmp_path):
     spec = digits_spec(rounds=4, sampling="capped_poisson:99")
     plan = given_plan(spec, {group.name: (0.2, 3.0) for group in spec.groups})

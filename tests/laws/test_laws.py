@@ -104,6 +104,7 @@ def test_a_fixed_size_cohort_booked_as_poisson_is_seen():
     assert participation.dispersion_p_value([40] * 50, 2000, 0.02) < FALSE_ALARM
 
 
+@pytest.mark.slow
 def test_dispersion_is_a_bound_on_honest_false_alarms():
     rng = np.random.default_rng(4)
     runs = 150
@@ -236,6 +237,7 @@ def test_honest_cohorts_pass_and_others_do_not():
     assert "vary unlike" in list(LAW.cohort_faults(equal, CLIENTS, 0.3, 1e-6))[-1]
 
 
+@pytest.mark.slow
 def test_false_alarms():
     level = 0.05
     histories = 100

@@ -84,6 +84,7 @@ def test_what_is_planned_beside_them_is_the_best_of_a_grid():
     assert shares == pytest.approx([0.25] * 4, abs=0.15)
 
 
+@pytest.mark.slow
 def test_a_run_is_verified_and_replayed_by_the_laws_of_its_groups(tmp_path):
     execute(Request(PLAN, "planned", "digits", tmp_path, seed=1))
     verdict = judge(load_run(tmp_path), 0)
@@ -173,6 +174,7 @@ def test_a_guard_refuses_a_block_whose_draw_is_lost(tmp_path):
         guard.draw(3)
 
 
+@pytest.mark.slow
 def test_forecasts_vary_whole_turns():
     spec = spec_of(sampling="poisson")
     settings = variations(spec, ["iid"], 12, 0, 1.0)

@@ -175,6 +175,7 @@ def test_a_run_is_planned_trained_verified_and_replayed(
         assert checks[check] == "passed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", ["random_allocation:7", "min_separation:7"])
 def test_groups_that_blocks_do_not_divide(law: str) -> None:
     """100/7 + 200/7 clients a round are not the float 300/7."""

@@ -106,6 +106,7 @@ def test_groups_whose_calibration_needs_a_second_search():
         assert rows[0].epsilon_upper <= group.epsilon
 
 
+@pytest.mark.slow
 def test_questions_about_turns():
     spec = Spec.parse(data())
     target = 1.1 * solve(spec).mean_noise_std * math.sqrt(20_000)

@@ -74,6 +74,7 @@ def test_balanced_terms_are_those_of_the_plan(release):
     assert sum(rows.values()) == pytest.approx(plan.objective.value, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_terms_of_many_groups_are_those_of_their_formulas():
     """A maximum over 45 groups: symbols compared in pairs would take half a minute."""
     groups = [

@@ -77,6 +77,7 @@ def test_the_limit_that_ends_the_rounds_is_named():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unknown", ["cohort", "epsilon", "rounds"])
 def test_a_target_noise_is_met_and_not_much_less_is_asked(unknown):
     spec = _spec(*TWO)
@@ -156,6 +157,7 @@ def test_a_groups_own_budget_or_number_is_the_least_that_meets_every_target(
     assert not meets(solve(_spec(*groups), second_opinion=False), targets)
 
 
+@pytest.mark.slow
 def test_the_fewest_clients_meet_the_noise_and_fewer_do_not():
     plan = solve_for(_spec(*TWO), {"noise": 0.08}, "clients", second_opinion=False)
     population = plan.spec.population

@@ -87,6 +87,7 @@ def test_least_noise_keeps_the_budget(factor, ratio):
     assert spent(least_noise(problem, 0, ratio, near=near, rtol=1e-2)) <= 1.5
 
 
+@pytest.mark.slow
 def test_points_of_a_sweep_do_not_depend_on_what_is_known():
     """They are equal bit for bit, alone with empty caches and after others."""
     data = spec_data(**SPENT)

@@ -122,6 +122,7 @@ def test_by_name_the_recipe_decides_what_is_left():
     assert not attention_lines(solved(clipping_norm=0.5, recipe="none"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fields", [{}, {"clipping_norm": 0.5}, {"local": {"momentum": 0.9}}]
 )

@@ -195,6 +195,7 @@ def unlike_groups():
     return task_of(spec, problem_of(spec))
 
 
+@pytest.mark.slow
 def test_the_gap_is_a_small_share_where_groups_must_count_by_their_size():
     model = error_model(unlike_groups())
     task = model.task
@@ -216,6 +217,7 @@ def test_the_gap_is_a_small_share_where_groups_must_count_by_their_size():
     assert bound.error <= errors.min() * (1 + 1e-6)
 
 
+@pytest.mark.slow
 def test_a_plan_of_everybody_has_a_gap_of_at_most_one():
     planning = {"accountant": "pld", "ratios": "balanced", "heterogeneity": 50.0}
     spec = make_spec(sampling="full", cohort=500, planning=planning)

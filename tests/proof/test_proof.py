@@ -155,7 +155,16 @@ def check_upper_and_lowered(seed):
         assert finding.outcome.startswith("not proven"), (seed, history, lowered)
 
 
-@pytest.mark.parametrize("seed", range(5, 11))
+SLOW_SEEDS = (7, 8)
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(seed, marks=[pytest.mark.slow] if seed in SLOW_SEEDS else [])
+        for seed in range(5, 11)
+    ],
+)
 def test_upper_bounds_are_proven_and_lowered_ones_are_not(seed):
     check_upper_and_lowered(seed)
 
@@ -176,6 +185,7 @@ def test_a_gaussian_is_proven_to_all_digits():
     assert finding_on(history, Relation.ADD_REMOVE, lowered, 1e-5).outcome != "proven"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["digits", "gdpfed-fmnist"])
 def test_plans_of_presets_are_proven_from_their_files_alone(name, tmp_path, capsys):
     assert name in PRESETS

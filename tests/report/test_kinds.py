@@ -37,6 +37,7 @@ LAWS = (
     "min_separation:2",
     "banded_separation:2",
 )
+QUICK_LAWS = ("poisson", "full", "min_separation:2", "banded_separation:2")
 TURNS = (
     "random_allocation",
     "cyclic_allocation",
@@ -83,7 +84,13 @@ def test_a_guarded_run_is_judged_and_has_no_commands_that_train_it(tmp_path):
     assert plan.digest in words
 
 
-@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize(
+    "law",
+    [
+        pytest.param(law, marks=[] if law in QUICK_LAWS else [pytest.mark.slow])
+        for law in LAWS
+    ],
+)
 def test_runs_of_every_law(law, tmp_path):
     fields = yaml.safe_load(SPEC) | {"sampling": law, "rounds": 6}
     fields["cohort"] = 20 if law == "full" else 6

@@ -55,6 +55,7 @@ def test_a_sweep_has_a_row_for_each_point_and_group(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_what_a_group_costs_the_others_is_the_plan_without_it(tmp_path):
     (tmp_path / "spec.yaml").write_text(json.dumps(DATA))
     text = answer(
@@ -190,6 +191,7 @@ def noises(answers, question):
     return [a.noise for a in answers if a.question == question and a.noise is not None]
 
 
+@pytest.mark.slow
 def test_more_rounds_more_noise_more_clients_less_more_budget_less(answers):
     assert noises(answers, "rounds") == sorted(noises(answers, "rounds"))
     assert noises(answers, "cohort") == sorted(noises(answers, "cohort"), reverse=True)

@@ -85,6 +85,7 @@ def test_own_people_get_secure_noise_whose_key_lies_beside_the_folder(solved, tm
         simulate.train(solved, **asked)
 
 
+@pytest.mark.slow
 def test_turns_follow_the_names_of_own_clients(tmp_path, monkeypatch):
     """``verify`` reads them from the record, and a replay computes them from the names."""
     spec = yaml.safe_load(SPEC) | {

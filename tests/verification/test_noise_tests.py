@@ -212,6 +212,7 @@ def test_noise_of_a_long_vector_that_is_used_again_or_not_the_seed_s_is_seen():
     assert np.abs(measurement.projected(z[2]) - lines[1].projections).max() > 0.5
 
 
+@pytest.mark.slow
 def test_p_values_are_upper_bounds_and_not_trivial():
     """Simulated frequencies of p-values below a level never exceed it beyond chance."""
     rng = np.random.default_rng(2)

@@ -10,6 +10,7 @@ from privplan.proven import finding_on
 from tests.accounting.pld import quadrature
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rounds", "ratio", "noise", "target_delta"),
     [

@@ -44,6 +44,7 @@ def test_events_in_and_out():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", list(NeighboringRelation))
 @pytest.mark.parametrize(
     "event", [POISSON, events.ComposedDpEvent([POISSON, events.GaussianDpEvent(4.0)])]

@@ -54,7 +54,9 @@ ADDRESSES = {"dask": dask_address, "slurm": slurm_address}
 pytestmark = pytest.mark.filterwarnings("default")  # of the libraries
 
 
-@pytest.mark.parametrize("kind", ADDRESSES)
+@pytest.mark.parametrize(
+    "kind", ["dask", pytest.param("slurm", marks=pytest.mark.slow)]
+)
 def test_results_errors_and_dead_workers(kind):
     with ADDRESSES[kind]() as address, clusters.spread_on(address):
         results = finish(ITEMS, squared, spread=in_jobs(1))
@@ -74,6 +76,7 @@ def test_results_errors_and_dead_workers(kind):
     assert in_jobs(1).__module__ == processes.__name__
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ADDRESSES)
 def test_a_comparison_on_a_cluster_has_the_ledgers_of_one_machine(kind, tmp_path):
     answer("init", "--preset", "digits-planned", "-o", "spec.yaml")

@@ -70,6 +70,7 @@ def test_fedprox_is_sgd_on_a_proximal_loss(examples):
     assert float((without - expected).norm()) > 0.05 * float(expected.norm())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["DP-FedProx", "DP-SCAFFOLD-like"])
 def test_the_claims_hold_on_neighbouring_data(name, examples):
     """The bound is reached: both vectors of SCAFFOLD are in it."""

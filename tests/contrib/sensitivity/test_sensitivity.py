@@ -55,6 +55,7 @@ def test_every_algorithm_keeps_its_claims_under_every_plan(name):
         assert (report.largest_ratio is not None) == bounded
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK_FAULTS)
 def test_a_planted_fault_is_found(name):
     [(fault, rule)] = [pair for pair in PLANTED if pair[0].name == name]

@@ -37,6 +37,7 @@ def in_time(name):
     return pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(map(in_time, ALGORITHMS.names())))
 def test_trains_far_above_chance_and_spends_what_its_plan_says(
     name, digits_plan, middle_plan, tmp_path

@@ -228,6 +228,7 @@ def test_personal_methods_keep_the_budgets_of_records(name, tmp_path):
         assert spent.realised_upper == pytest.approx(spent.planned, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_the_record_has_the_weights_that_the_server_found(short_plan, tmp_path):
     """By hand from the stored releases, after an interruption, and in a replay."""
     plan = record_plan(short_plan)

@@ -87,6 +87,7 @@ def test_the_tailored_attack_reads_fedavg_and_not_noise(convolutional):
     assert _gain(convolutional, "DP-FedAvg", "tailored", 20) < 0
 
 
+@pytest.mark.slow
 def test_rog_is_above_its_null_rows_and_not_under_noise(convolutional, trained):
     assert _gain(convolutional, "FedAvg", "rog", 150, trained) > 3
     assert _gain(convolutional, "DP-FedAvg", "rog", 20, trained) < 0

@@ -37,6 +37,7 @@ def _images(results):
     return torch.cat([torch.cat(result.images) for result in results])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", ["ig", "ig-paper", "tailored"])
 @pytest.mark.parametrize("share", [0.3, 0.7])
 def test_a_killed_attack_ends_with_the_same_numbers(

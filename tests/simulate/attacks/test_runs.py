@@ -45,6 +45,7 @@ def test_the_views_are_the_stored_releases_and_the_records_those_of_clients(run)
     assert int(common.sum()) / len(truth) > 0.8
 
 
+@pytest.mark.slow
 def test_a_run_is_attacked_and_its_report_says_what_was_read(run):
     folder, _ = run
     done = call("attack", folder, "--attack", "closed,ig", "--images", 20, "--steps", 2)

@@ -54,6 +54,7 @@ def test_a_model_that_does_not_fit_the_plan(short_plan, tmp_path):
         assert reason in refused("simulate", path, *words)
 
 
+@pytest.mark.slow
 def test_compare_makes_a_table_a_file_and_a_plot(short_path, tmp_path):
     output = tmp_path / "results"
     words = ("--algorithms=fedavg,GDPFED+", "--seeds=2", "-o", output)
@@ -78,6 +79,7 @@ def test_compare_makes_a_table_a_file_and_a_plot(short_path, tmp_path):
     assert record.stat().st_mtime_ns == before
 
 
+@pytest.mark.slow
 def test_a_spec_is_compared_by_each_methods_own_rule_and_recipe(tmp_path):
     spec = digits_spec(rounds=2).model_dump(mode="json")
     for field in ("planning", "clipping_norm", "recipe", "server", "averaging"):
@@ -125,6 +127,7 @@ def test_compare_in_processes_gives_the_same(short_path, tmp_path):
     assert results.read_text() == (tmp_path / "2" / "results.csv").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("pictures")
 def test_compare_leaves_folders_of_others_alone(short_path, tmp_path):
     run = tmp_path / "run"

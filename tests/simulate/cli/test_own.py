@@ -348,6 +348,7 @@ def test_test_records_of_other_clients_are_named(workplace, monkeypatch, tmp_pat
     assert warning in done.stderr
 
 
+@pytest.mark.slow
 def test_groups_test_records_and_parquet_give_the_same_run(workplace, monkeypatch):
     parquet = pytest.importorskip(
         "pyarrow.parquet", reason="pip install 'privplan[tables]'"
@@ -433,6 +434,7 @@ def test_a_regression_is_compared_replayed_and_shown_by_its_metric(
         assert refused("replay", folder, *words.split()).startswith(line)
 
 
+@pytest.mark.slow
 def test_a_pilot_measures_own_data(workplace, monkeypatch):
     monkeypatch.chdir(workplace)
     write_line_spec(workplace)
@@ -447,6 +449,7 @@ def test_a_pilot_measures_own_data(workplace, monkeypatch):
     assert "metric: must be left out: a pilot computes none" in done.stderr
 
 
+@pytest.mark.slow
 def test_runs_on_the_same_people_say_what_they_spend_together(workplace, monkeypatch):
     monkeypatch.chdir(workplace)
     monkeypatch.setenv("COLUMNS", "200")  # no cell of the table is folded
@@ -479,6 +482,7 @@ def test_runs_on_the_same_people_say_what_they_spend_together(workplace, monkeyp
     refused(*words, "-o", "all", "--noise", "seeded", "--book", "b.sqlite")
 
 
+@pytest.mark.slow
 def test_own_code_leaves_nothing_on_the_path_but_workers_find_it(tmp_path, monkeypatch):
     (tmp_path / "own_work.py").write_text(
         "def double(number):\n    return 2 * number\n"

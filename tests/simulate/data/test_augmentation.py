@@ -118,6 +118,7 @@ def test_records_that_cannot_be_moved_are_refused():
         replace(experiment, data=tokens)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "unit"), [("planned", "client"), ("DPFedAvg", "record")]
 )

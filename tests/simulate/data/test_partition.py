@@ -227,6 +227,7 @@ def test_dominant_classes_make_up_the_rest_of_a_client():
     assert len(set(np.diff(spread.starts))) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["iid:20", "dominant:20%"])
 def test_a_run_trains_on_what_clients_hold(text, short_plan, tmp_path):
     request = Request(short_plan, "FedAvg", "digits", tmp_path / "run", partition=text)

@@ -5,7 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 
+
+@pytest.mark.slow
 def test_the_engine_runs_on_a_device_that_is_not_there():
     file = Path(__file__).with_name("test_device.py")
     command = [

@@ -236,7 +236,16 @@ def single_gradients(network, theta, x, y):
     return torch.stack(rows)
 
 
-@pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.name)
+@pytest.mark.parametrize(
+    "network",
+    [
+        pytest.param(
+            network, marks=[pytest.mark.slow] if network.name == SMALL[1] else []
+        )
+        for network in NETWORKS
+    ],
+    ids=lambda network: network.name,
+)
 def test_clipped_sums_are_those_of_single_gradients(network, monkeypatch):
     """Records come in blocks, the last of which is smaller."""
     size = 5 if network.name in SMALL else 21

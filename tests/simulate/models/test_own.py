@@ -167,6 +167,7 @@ def _groups():
     return solve(Spec.parse(load_yaml(SPEC, "spec")), second_opinion=False).groups
 
 
+@pytest.mark.slow
 def test_only_adapters_of_a_peft_model_are_parameters():
     peft = pytest.importorskip("peft", reason="pip install 'privplan[lora]'")
 

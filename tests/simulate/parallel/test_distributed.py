@@ -125,7 +125,9 @@ def _close(ours, expected):
     torch.testing.assert_close(ours, expected, rtol=0, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("name", SECURE)
+@pytest.mark.parametrize(
+    "name", [pytest.param(SECURE[0], marks=pytest.mark.slow), *SECURE[1:]]
+)
 def test_all_processes_draw_from_the_key_of_the_main_one(name, secure_folder):
     folder, key = secure_folder / name, secure_folder / f"{name}.key"
     record = RunRecord.load(folder)

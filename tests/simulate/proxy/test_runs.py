@@ -93,6 +93,7 @@ def test_the_command_writes_a_table_and_resumes(tmp_path):
     assert ProxyTable.load(out).runs[0].accuracy == 0.123  # not trained again
 
 
+@pytest.mark.slow
 def test_own_data_are_a_proxy_and_weights_vary(tmp_path):
     spec = tmp_path / "spec.yaml"
     out = tmp_path / "proxy.json"

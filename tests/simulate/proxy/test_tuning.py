@@ -123,6 +123,7 @@ def test_an_interrupted_search_repeats_no_run_and_finds_the_same(tmp_path, monke
         search("whole")
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_spec_with_its_evidence(tmp_path):
     (tmp_path / "spec.yaml").write_text(TEXT)
     output = tmp_path / "tuned.yaml"

@@ -401,6 +401,7 @@ def clients(folder):
     return took_part, set(np.concatenate(world.parts.partition.members).tolist())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("takes_part", [True, False])
 def test_a_client_trained_on_other_images_shows_if_it_takes_part(
     takes_part, tmp_path, monkeypatch

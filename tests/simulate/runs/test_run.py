@@ -242,6 +242,7 @@ def test_a_folder_in_use_is_refused(short_plan, tmp_path):
         execute(request, report)
 
 
+@pytest.mark.slow
 def test_a_comparison_counts_rounds_and_those_of_finished_runs(short_plan, tmp_path):
     request = request_for(short_plan, tmp_path / "both")
     rounds = short_plan.spec.rounds
