@@ -27,6 +27,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
 
 import privplan
 from privplan.accounting.gdp import epsilon_of
@@ -47,33 +50,32 @@ Row = tuple[float, float, int, float]
 def by_privplan(
     sigma: float, ratio: float, rounds: int, delta: float
 ) -> tuple[float, float]:
-    """Lower and upper bound of the own accountant."""
+    """Lower and upper bound of this project's accountant."""
     history = History.repeated(Release(sigma, ratio), rounds)
-    found = PldAccountant(tolerance=TIGHTNESS).epsilon(
-        history, delta, Relation.ADD_REMOVE
-    )
-    return found.lower, found.upper
+    accountant = PldAccountant(tolerance=TIGHTNESS)
+    bounds = accountant.epsilon(history, delta, Relation.ADD_REMOVE)
+    return bounds.lower, bounds.upper
 
 
-def by_dp_accounting(asked: Row, grid: float) -> float:
+def by_dp_accounting(row: Row, grid: float) -> float:
     """Upper bound of dp-accounting's PLD on one grid."""
     from dp_accounting.pld import privacy_loss_distribution as pld
 
-    sigma, ratio, rounds, delta = asked
-    one = pld.from_gaussian_mechanism(
+    sigma, ratio, rounds, delta = row
+    release = pld.from_gaussian_mechanism(
         sigma,
         sampling_prob=ratio,
         value_discretization_interval=grid,
         use_connect_dots=True,
     )
-    return float(one.self_compose(rounds).get_epsilon_for_delta(delta))
+    return float(release.self_compose(rounds).get_epsilon_for_delta(delta))
 
 
-def grid_of_same_tightness(asked: Row) -> float:
-    """The coarsest grid on which dp-accounting is within the same distance of the truth."""
-    lower, upper = by_privplan(*asked)
+def grid_of_same_tightness(row: Row) -> float:
+    """The coarsest grid on which dp-accounting is as near to the truth."""
+    lower, upper = by_privplan(*row)
     grid = 1e-2
-    while by_dp_accounting(asked, grid) > max(upper, lower * (1 + TIGHTNESS)):
+    while by_dp_accounting(row, grid) > max(upper, lower * (1 + TIGHTNESS)):
         grid /= 2
     return grid
 
@@ -90,168 +92,250 @@ def measure(repeats: int = 5) -> list[tuple[str, float, float]]:
     rows = []
     for name, (sigma, ratio, rounds, delta) in ROWS.items():
         grid = grid_of_same_tightness((sigma, ratio, rounds, delta))
-        ours, theirs = [], []
+        ours: list[float] = []
+        theirs: list[float] = []
         for run in range(1, repeats + 1):
-            asked = (sigma, ratio, rounds, delta * (1 + 1e-6 * run))
-            ours.append(timed(lambda: by_privplan(*asked)))  # noqa: B023
-            theirs.append(timed(lambda: by_dp_accounting(asked, grid)))  # noqa: B023
+            row = (sigma, ratio, rounds, delta * (1 + 1e-6 * run))
+            ours.append(timed(partial(by_privplan, *row)))
+            theirs.append(timed(partial(by_dp_accounting, row, grid)))
         rows.append((name, statistics.median(ours), statistics.median(theirs)))
     return rows
 
 
-def questions(count: int, seed: int = 1) -> Iterator[tuple[str, str, Row]]:
-    """Random laws, relations, and sigma, q, T, delta: exact ones only."""
+class Question(NamedTuple):
+    """A law, a relation, and sigma, q, T, delta."""
+
+    law: str
+    relation: str
+    sigma: float
+    ratio: float
+    rounds: int
+    delta: float
+
+    @property
+    def release(self) -> privplan.Release:
+        """One round's."""
+        law = privplan.SamplingLaw(self.law)
+        return privplan.Release(self.sigma, self.ratio, law)
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """As arguments of ``privplan.account``."""
+        return {
+            "noise_multiplier": self.sigma,
+            "sampling_ratio": self.ratio,
+            "rounds": self.rounds,
+            "delta": self.delta,
+        }
+
+    @property
+    def words(self) -> dict[str, str]:
+        """As arguments of ``privplan.account``, beside the numbers."""
+        return {"sampling": self.law, "relation": self.relation}
+
+
+def questions(count: int, seed: int = 1) -> Iterator[Question]:
+    """Random questions: exact ones only."""
     rng = random.Random(seed)
 
     def spread(low: float, high: float) -> float:
         return math.exp(rng.uniform(math.log(low), math.log(high)))
 
     for _ in range(count):
-        law, relation = rng.choice(["poisson", "poisson", "full"]), "add_remove"
+        law = rng.choice(["poisson", "poisson", "full"])
+        relation = "add_remove"
         if law == "poisson":
             relation = rng.choice(["add_remove", "replace_one"])
         ratio = 1.0 if law == "full" else spread(1e-3, 0.5)
-        asked = spread(0.7, 6), ratio, round(spread(1, 3000)), spread(1e-9, 1e-4)
-        yield law, relation, asked
+        sigma = spread(0.7, 6)
+        rounds = round(spread(1, 3000))
+        yield Question(law, relation, sigma, ratio, rounds, spread(1e-9, 1e-4))
 
 
-def reference(law: str, relation: str, asked: Row) -> tuple[float, float]:
+def reference(question: Question) -> tuple[float, float]:
     """Lower and upper bound on epsilon by another implementation."""
-    sigma, ratio, rounds, delta = asked
-    if law == "full":
-        exact = epsilon_of(math.sqrt(rounds) / sigma, delta)
+    if question.law == "full":
+        mu = math.sqrt(question.rounds) / question.sigma
+        exact = epsilon_of(mu, question.delta)
         return exact * (1 - 1e-9), exact * (1 + 1e-9)
     from dp_accounting.pld import privacy_loss_distribution as pld
-    from dp_accounting.privacy_accountant import NeighboringRelation as Neighbours
+    from dp_accounting.privacy_accountant import NeighboringRelation
 
-    swap = relation == "replace_one"
-    found = []
-    for pessimistic in (False, True):
-        one = pld.from_gaussian_mechanism(
-            sigma,
-            sampling_prob=ratio,
+    neighbours = NeighboringRelation.ADD_OR_REMOVE_ONE
+    if question.relation == "replace_one":
+        neighbours = NeighboringRelation.REPLACE_ONE
+
+    def bound(*, pessimistic: bool) -> float:
+        release = pld.from_gaussian_mechanism(
+            question.sigma,
+            sampling_prob=question.ratio,
             value_discretization_interval=1e-4,
             pessimistic_estimate=pessimistic,
             use_connect_dots=pessimistic,
-            neighboring_relation=Neighbours.REPLACE_ONE
-            if swap
-            else Neighbours.ADD_OR_REMOVE_ONE,
+            neighboring_relation=neighbours,
         )
-        found.append(float(one.self_compose(rounds).get_epsilon_for_delta(delta)))
-    return found[0], found[1]
+        composed = release.self_compose(question.rounds)
+        return float(composed.get_epsilon_for_delta(question.delta))
+
+    return bound(pessimistic=False), bound(pessimistic=True)
 
 
-def _spent(
-    law: str, relation: str, asked: Row
-) -> dict[str, Callable[[], tuple[float, float]]]:
-    """Bounds on epsilon at delta, by entry point."""
-    sigma, ratio, rounds, delta = asked
-    numbers = {
-        "noise_multiplier": sigma,
-        "sampling_ratio": ratio,
-        "rounds": rounds,
-        "delta": delta,
-    }
-    where = {"sampling": law, "relation": relation}
-    release = privplan.Release(sigma, ratio, privplan.SamplingLaw(law))
+_KINDS = 30  # of releases that differ, beside the question's
 
-    def composed() -> tuple[float, float]:
-        found = privplan.compose([(release, rounds)], relation).epsilon(
-            delta * (1 + 1e-9)
-        )
-        return found.lower, found.upper
 
-    def several() -> tuple[float, float]:
-        kinds = [
-            (privplan.Release(sigma * (1 + 1e-6 * i), ratio, law), 1) for i in range(30)
-        ]
-        found = privplan.compose(
-            [*kinds, (release, max(rounds - 30, 0))], relation
-        ).epsilon(delta)
-        return found.lower, found.upper
+Bounds = tuple[float, float]
+"""Lower and upper bound on epsilon at the question's delta."""
 
-    def certified() -> tuple[float, float]:
-        [row] = [one for one in privplan.account(**numbers, **where) if one.guarantee]
-        return row.epsilon_lower, row.epsilon_upper
 
-    def arrays() -> tuple[float, float]:
-        found = privplan.account(**{**numbers, "delta": [delta]}, **where)
-        return float(found.lower[0]), float(found.upper[0])
+def composed(question: Question) -> Bounds:
+    """By ``compose().epsilon``, which is asked for another delta than ``account``."""
+    composition = privplan.compose(
+        [(question.release, question.rounds)], question.relation
+    )
+    bounds = composition.epsilon(question.delta * (1 + 1e-9))
+    return bounds.lower, bounds.upper
 
-    def command() -> tuple[float, float]:
-        options = [
-            f"--{name.replace('_', '-')}={one!r}" for name, one in numbers.items()
-        ]
-        options += [f"--{name}={one}" for name, one in where.items()] + [
-            "--format=json"
-        ]
-        command = [sys.executable, "-m", "privplan", "account", *options]
-        found = json.loads(
-            subprocess.run(command, capture_output=True, check=True).stdout
-        )
-        [row] = [one for one in found if one["guarantee"]]
-        return row["epsilon_lower"], row["epsilon_upper"]
 
-    return {
-        "account": certified, "account, arrays": arrays, "compose().epsilon": composed,
-        "compose().epsilon, 31 kinds": several, "command account": command,
-    }  # fmt: skip
+def several(question: Question) -> Bounds:
+    """By ``compose().epsilon``, of releases that nearly are the question's."""
+    kinds = []
+    for index in range(_KINDS):
+        sigma = question.sigma * (1 + 1e-6 * index)
+        kinds.append((privplan.Release(sigma, question.ratio, question.law), 1))
+    remaining = (question.release, max(question.rounds - _KINDS, 0))
+    composition = privplan.compose([*kinds, remaining], question.relation)
+    bounds = composition.epsilon(question.delta)
+    return bounds.lower, bounds.upper
+
+
+def certified(question: Question) -> Bounds:
+    """By ``account``."""
+    rows = privplan.account(**question.numbers, **question.words)
+    [row] = [row for row in rows if row.guarantee]
+    return row.epsilon_lower, row.epsilon_upper
+
+
+def arrays(question: Question) -> Bounds:
+    """By ``account`` with an array."""
+    numbers = {**question.numbers, "delta": [question.delta]}
+    bounds = privplan.account(**numbers, **question.words)
+    return float(bounds.lower[0]), float(bounds.upper[0])
+
+
+def command(question: Question) -> Bounds:
+    """By the command, in a process of its own."""
+    options = ["--format=json"]
+    for name, number in question.numbers.items():
+        options.append(f"--{name.replace('_', '-')}={number!r}")
+    options += [f"--{name}={word}" for name, word in question.words.items()]
+    account = [sys.executable, "-m", "privplan", "account", *options]
+    answer = subprocess.run(account, capture_output=True, check=True)
+    [row] = [row for row in json.loads(answer.stdout) if row["guarantee"]]
+    return row["epsilon_lower"], row["epsilon_upper"]
+
+
+ENTRY_POINTS: dict[str, Callable[[Question], Bounds]] = {
+    "account": certified,
+    "account, arrays": arrays,
+    "compose().epsilon": composed,
+    "compose().epsilon, 31 kinds": several,
+    "command account": command,
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer to a question.
+
+    Attributes:
+        entry_point: which one gave it.
+        lower: lower bound.
+        upper: upper bound.
+        seconds: of CPU.
+        is_sound: whether the bounds enclose the reference.
+    """
+
+    entry_point: str
+    lower: float
+    upper: float
+    seconds: float
+    is_sound: bool
+
+    @property
+    def gap(self) -> float:
+        """Relative distance of the bounds."""
+        return 1 - self.lower / self.upper if self.upper > 0 else 0.0
+
+
+def epsilons(question: Question, low: float, high: float) -> Iterator[Answer]:
+    """Epsilon at the question's delta, whose reference is in [low, high]."""
+    for name, ask in ENTRY_POINTS.items():
+        has_kinds = "kinds" in name
+        start = cpu()
+        lower, upper = ask(question)
+        seconds = cpu() - start
+        # The noise of several kinds is not quite the same, and is asked of many rounds.
+        tolerance = 1e-9 + (1e-4 if has_kinds else 0.0)
+        is_sound = lower <= high * (1 + tolerance) and upper >= low * (1 - tolerance)
+        if not has_kinds or question.rounds > _KINDS:
+            yield Answer(name, lower, upper, seconds, is_sound)
+
+
+def deltas(question: Question, low: float, high: float) -> Iterator[Answer]:
+    """Delta at both ends of the reference: one suffices, and the other does not."""
+    curve = privplan.compose([(question.release, question.rounds)], question.relation)
+    for epsilon, suffices in ((high, True), (low, False)):
+        if epsilon > 0:
+            start = cpu()
+            bounds = curve.delta(epsilon)
+            seconds = cpu() - start
+            is_sound = bounds.upper >= question.delta * (1 - 1e-6)
+            if suffices:
+                is_sound = bounds.lower <= question.delta * (1 + 1e-6)
+            yield Answer(
+                "compose().delta", bounds.lower, bounds.upper, seconds, is_sound
+            )
+
+
+def calibrated(question: Question, epsilon: float) -> Answer:
+    """The noise of an epsilon, beside that of the question, whose epsilon it is."""
+    start = cpu()
+    noise = privplan.calibrate(
+        epsilon=epsilon,
+        delta=question.delta,
+        sampling_ratio=question.ratio,
+        rounds=question.rounds,
+        sampling=question.law,
+        relation=question.relation,
+    )
+    seconds = cpu() - start
+    sigma = float(getattr(noise, "value", noise))
+    lower, _ = reference(question._replace(sigma=sigma))
+    ends = sorted([question.sigma, sigma])
+    return Answer("calibrate", ends[0], ends[1], seconds, lower <= epsilon)
 
 
 def entry_points(count: int) -> None:
-    """The table of all entry points."""
-    rows: dict[str, list[tuple[float, float, bool]]] = {}
-
-    def add(name: str, lower: float, upper: float, seconds: float, sound: bool) -> None:
-        gap = 1 - lower / upper if upper > 0 else 0.0
-        rows.setdefault(name, []).append((gap, seconds, sound))
-
-    for law, relation, asked in questions(count):
-        low, high = reference(law, relation, asked)
-        sigma, ratio, rounds, delta = asked
-        for name, ask in _spent(law, relation, asked).items():
-            start = cpu()
-            lower, upper = ask()
-            near = 1e-4 if "kinds" in name else 0.0  # whose noise is not quite the same
-            sound = lower <= high * (1 + 1e-9 + near) and upper >= low * (
-                1 - 1e-9 - near
-            )
-            if "kinds" not in name or rounds > 30:
-                add(name, lower, upper, cpu() - start, sound)
-        release = privplan.Release(sigma, ratio, privplan.SamplingLaw(law))
-        curve = privplan.compose([(release, rounds)], relation)
-        for at, limit in ((high, 1), (low, -1)):  # what is enough, and what is not
-            if at > 0:
-                start = cpu()
-                spent = curve.delta(at)
-                enough = (
-                    spent.lower <= delta * (1 + 1e-6),
-                    spent.upper >= delta * (1 - 1e-6),
-                )
-                sound = enough[limit < 0]
-                add("compose().delta", spent.lower, spent.upper, cpu() - start, sound)
+    """Print the table of all entry points."""
+    answers: dict[str, list[Answer]] = {}
+    for question in questions(count):
+        low, high = reference(question)
+        given_answers = [*epsilons(question, low, high), *deltas(question, low, high)]
         if 1e-3 < high < 50:
-            start = cpu()
-            noise = privplan.calibrate(
-                epsilon=high, delta=delta, sampling_ratio=ratio, rounds=rounds, sampling=law,
-                relation=relation,
-            )  # fmt: skip
-            value = float(getattr(noise, "value", noise))
-            again = reference(law, relation, (value, ratio, rounds, delta))
-            add(
-                "calibrate",
-                min(sigma, value),
-                max(sigma, value),
-                cpu() - start,
-                again[0] <= high,
-            )
+            given_answers.append(calibrated(question, high))
+        for answer in given_answers:
+            answers.setdefault(answer.entry_point, []).append(answer)
+
     heads = f"{'median gap':>10} {'largest':>9} {'CPU s':>7} {'most':>6}"
     print(f"{'entry point':28} {'asked':>5} {heads} unsound")
-    for name, found in rows.items():
-        gaps, seconds, sound = zip(*found, strict=True)
+    for name, of_entry_point in answers.items():
+        gaps = [answer.gap for answer in of_entry_point]
+        seconds = [answer.seconds for answer in of_entry_point]
+        unsound = sum(not answer.is_sound for answer in of_entry_point)
         print(
-            f"{name:28} {len(found):5} {statistics.median(gaps):10.1e} {max(gaps):9.1e} "
-            f"{statistics.median(seconds):7.3f} {max(seconds):6.2f} {len(sound) - sum(sound):7}"
+            f"{name:28} {len(gaps):5} {statistics.median(gaps):10.1e} "
+            f"{max(gaps):9.1e} {statistics.median(seconds):7.3f} {max(seconds):6.2f} "
+            f"{unsound:7}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Accuracy under the same budgets: the published plan, the default plan, a free clipping norm.
+"""Accuracy under the same budgets: published plan, default plan, free clipping norm.
 
 Fashion-MNIST, `cnn-2-valid`, 6,000 clients of 10 images, 50 rounds, 120 clients per
 round, budgets 0.5, 1.5 and 3.0. The published plan trains as GDPFed+, the others as
@@ -6,7 +6,8 @@ round, budgets 0.5, 1.5 and 3.0. The published plan trains as GDPFed+, the other
 on MNIST, never on Fashion-MNIST. Runs are kept in a folder and are not repeated; then
 the tables and the picture of docs/planning.md.
 
-    python benchmarks/accuracy.py [--seeds 5] [--jobs 2] [--folder runs/accuracy] [--draw PNG]
+    python benchmarks/accuracy.py [--seeds 5] [--jobs 2] [--folder runs/accuracy]
+        [--draw PNG]
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ Records = dict[tuple[str, str], list[dict[str, Any]]]
 
 
 def plan_of(kind: str, data_dir: Path | None) -> Plan:
-    """The published plan, the default plan, or the one whose clipping norm a pilot decides."""
+    """The published or the default plan, or one whose norm a pilot decides."""
     text = preset("gdpfed-fmnist").replace(
         "{name: cnn-2, parameters: 28938}", json.dumps(MODEL)
     )
@@ -64,22 +65,22 @@ def plan_of(kind: str, data_dir: Path | None) -> Plan:
     if kind == "default":
         return solve(Spec.parse(load_yaml(text, "preset")))
     text += FREE
-    found = run(Pilot(provisional(text), "mnist", data_dir=data_dir))
-    return solve(Spec.parse(load_yaml(written(text, found), "spec")))
+    measured = run(Pilot(provisional(text), "mnist", data_dir=data_dir))
+    return solve(Spec.parse(load_yaml(written(text, measured), "spec")))
 
 
 def train(folder: Path, seeds: int, jobs: int, data_dir: Path | None) -> None:
     """Every run that the folder does not hold yet."""
-    asked = (
-        ("published", ["GDPFed+", "FedAvg"]),
-        ("default", ["planned"]),
-        ("free", ["planned"]),
-    )
-    for kind, algorithms in asked:
+    algorithms_by_kind = {
+        "published": ["GDPFed+", "FedAvg"],
+        "default": ["planned"],
+        "free": ["planned"],
+    }
+    for kind, algorithms in algorithms_by_kind.items():
         plan = plan_of(kind, data_dir)
         for split, partition in SPLITS.items():
             if kind == "free" and split == "by-class":
-                continue  # a pilot on mixed clients says nothing about groups that differ
+                continue  # a pilot on mixed clients says nothing about unlike groups
             base = Request(
                 plan,
                 algorithms[0],
@@ -94,24 +95,25 @@ def train(folder: Path, seeds: int, jobs: int, data_dir: Path | None) -> None:
 
 def read(folder: Path) -> Records:
     """The records of all runs in the folder."""
-    found = {}
+    records: Records = {}
     for method, (kind, algorithm) in METHODS.items():
         for split in SPLITS:
-            paths = sorted(
-                (folder / f"{kind}-{split}" / algorithm).glob("seed-*/record.json")
-            )
+            runs = folder / f"{kind}-{split}" / algorithm
+            paths = sorted(runs.glob("seed-*/record.json"))
             if paths:
-                found[method, split] = [json.loads(path.read_text()) for path in paths]
-    return found
+                records[method, split] = [
+                    json.loads(path.read_text()) for path in paths
+                ]
+    return records
 
 
 def tables(records: Records) -> None:
-    """Accuracy by method and split with every group, by class, and the share of the gap."""
+    """Accuracy by method, split, group and class, and the share of the gap."""
     print("| who holds what | method | seeds | accuracy | strict | medium | loose |")
     print("|---|---|---|---|---|---|---|")
     for (method, split), runs in sorted(records.items(), key=lambda item: item[0][1]):
         groups = [f"{mean(runs, 'accuracy_by_group', name):.2f}" for name in GROUPS]
-        cells = [split, method, str(len(runs)), said(runs), *groups]
+        cells = [split, method, str(len(runs)), mean_and_spread(runs), *groups]
         print(f"| {' | '.join(cells)} |")
     chosen = {
         method: runs for (method, split), runs in records.items() if split == "by-class"
@@ -121,15 +123,11 @@ def tables(records: Records) -> None:
     for method, runs in chosen.items():
         cells = [f"{mean(runs, 'accuracy_by_class', name):.1f}" for name in classes]
         print(f"| {method} | {' | '.join(cells)} |")
-    least, most, free = (
-        statistics.fmean(scores(records[method, "iid"]))
-        for method in (
-            "GDPFed+, published plan",
-            "FedAvg, not private",
-            "clipping norm free",
-        )
-    )
-    print(f"\nshare of the gap closed, iid: {(free - least) / (most - least):.1%}")
+    published = statistics.fmean(scores(records["GDPFed+, published plan", "iid"]))
+    not_private = statistics.fmean(scores(records["FedAvg, not private", "iid"]))
+    free = statistics.fmean(scores(records["clipping norm free", "iid"]))
+    share = (free - published) / (not_private - published)
+    print(f"\nshare of the gap closed, iid: {share:.1%}")
 
 
 GROUPS = ("strict", "medium", "loose")
@@ -145,7 +143,7 @@ def mean(runs: list[dict[str, Any]], field: str, name: str) -> float:
     return 100 * statistics.fmean(record[field][name] for record in runs)
 
 
-def said(runs: list[dict[str, Any]]) -> str:
+def mean_and_spread(runs: list[dict[str, Any]]) -> str:
     """Mean and standard deviation over the seeds."""
     values = scores(runs)
     spread = statistics.stdev(values) if len(values) > 1 else 0.0
@@ -153,7 +151,7 @@ def said(runs: list[dict[str, Any]]) -> str:
 
 
 def draw(records: Records, path: Path) -> None:
-    """Accuracy by method with every group as a mark, one panel per split; and one dot per seed."""
+    """Accuracy by method, a panel per split, a mark per group and a dot per seed."""
     with styled(LIGHT):
         page = figure(10.0, 3.4)
         panels = page.subplots(1, len(SPLITS), sharey=True)
@@ -206,12 +204,12 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("runs/accuracy"))
     parser.add_argument("--data-dir", type=Path, default=None)
     parser.add_argument("--draw", type=Path, default=None)
-    asked = parser.parse_args()
-    train(asked.folder, asked.seeds, asked.jobs, asked.data_dir)
-    records = read(asked.folder)
+    options = parser.parse_args()
+    train(options.folder, options.seeds, options.jobs, options.data_dir)
+    records = read(options.folder)
     tables(records)
-    if asked.draw is not None:
-        draw(records, asked.draw)
+    if options.draw is not None:
+        draw(records, options.draw)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""How fast the page of ``privplan app`` answers in a headless Chromium, and whether it errs.
+"""How fast the page of ``privplan app`` answers in a headless Chromium; its errors.
 
-Random sliders are moved by a step; a time is from the key to the new plan on the page. Beside it,
-CPU of the server for a move with all that follows the plan: what one more epsilon buys, the YAML.
-The plan that the page shows at last is compared with that of ``solve``.
+Random sliders are moved by a step; a time is from the key to the new plan on the page.
+Beside it, CPU of the server for a move with all that follows the plan: what one more
+epsilon buys, the YAML. The plan that the page shows at last is compared with that of
+``solve``.
 
     python benchmarks/app.py [--moves 200]
 """
@@ -19,8 +20,10 @@ import statistics
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -52,10 +55,11 @@ class Browser:
         opened = subprocess.Popen([program, *words], stderr=subprocess.PIPE, text=True)
         self._open.enter_context(opened)
         self._open.callback(opened.terminate)
-        found = (re.search(r"listening on ws://([^/]+)", one) for one in opened.stderr)
-        host = next(one[1] for one in found if one)
-        with urlopen(f"http://{host}/json") as pages:
-            page = next(one for one in json.load(pages) if one["type"] == "page")
+        assert opened.stderr is not None
+        host = _address(opened.stderr)
+        with urlopen(f"http://{host}/json") as response:
+            targets = json.load(response)
+        page = next(target for target in targets if target["type"] == "page")
         self._socket = self._open.enter_context(
             connect(page["webSocketDebuggerUrl"], max_size=None)
         )
@@ -73,30 +77,31 @@ class Browser:
     def __exit__(self, *error: object) -> None:
         self._open.close()
 
-    def call(self, method: str, **given: Any) -> Any:
-        """The answer to a command of the protocol; events before it are looked through."""
+    def call(self, method: str, **parameters: Any) -> Any:
+        """The answer to a command of the protocol; events before it are noticed."""
         self._calls += 1
-        self._socket.send(
-            json.dumps({"id": self._calls, "method": method, "params": given})
-        )
-        while (said := json.loads(self._socket.recv(60))).get("id") != self._calls:
-            event, found = said["method"], said["params"]
-            if event == "Network.requestWillBeSent":
-                self.requests.append(found["request"]["url"])
-            one = found.get("entry", found)
-            if event == "Runtime.exceptionThrown" or "error" in (
-                one.get("level"),
-                one.get("type"),
-            ):
-                self.errors.append(found)
-        return said["result"]
+        call = {"id": self._calls, "method": method, "params": parameters}
+        self._socket.send(json.dumps(call))
+        while True:
+            message = json.loads(self._socket.recv(60))
+            if message.get("id") == self._calls:
+                return message["result"]
+            self._notice(message["method"], message["params"])
+
+    def _notice(self, event: str, details: dict[str, Any]) -> None:
+        """Keep what an event says of requests and errors."""
+        if event == "Network.requestWillBeSent":
+            self.requests.append(details["request"]["url"])
+        entry = details.get("entry", details)
+        is_error = "error" in (entry.get("level"), entry.get("type"))
+        if event == "Runtime.exceptionThrown" or is_error:
+            self.errors.append(details)
 
     def visit(self, address: str) -> None:
         """Open a page and wait until it is loaded."""
         self.call("Page.navigate", url=address)
-        while not self.run(
-            f"location.href === {json.dumps(address)} && document.readyState === 'complete'"
-        ):
+        is_there = f"location.href === {json.dumps(address)}"
+        while not self.run(f"{is_there} && document.readyState === 'complete'"):
             time.sleep(0.05)
 
     def run(self, script: str) -> Any:
@@ -106,6 +111,15 @@ class Browser:
         )
         assert "exceptionDetails" not in done, done["exceptionDetails"]
         return done["result"].get("value")
+
+
+def _address(lines: Iterable[str]) -> str:
+    """Where Chromium listens, from what it prints."""
+    for line in lines:
+        match = re.search(r"listening on ws://([^/]+)", line)
+        if match is not None:
+            return match[1]
+    raise RuntimeError("Chromium does not say where it listens")
 
 
 THUMBS = """[...document.querySelectorAll("marimo-slider")]
@@ -130,21 +144,42 @@ MOVE = """new Promise((done) => {
 
 @dataclass(frozen=True)
 class Moved:
-    """What was seen while sliders moved."""
+    """What was seen while sliders moved.
 
-    times: list[float]  # milliseconds of each move; None where the page did not answer
-    cpu: float  # seconds of the server for a move
-    errors: list[Any]  # of the console
-    hosts: set[str]  # that the page asked
-    spec: str  # that the page shows at last
-    cells: list[str]  # of the plan's table then
+    Attributes:
+        times: milliseconds of each move; None where the page did not answer.
+        cpu: seconds of the server for a move.
+        errors: of the console.
+        hosts: that the page asked.
+        spec: that the page shows at last.
+        cells: of the plan's table then.
+    """
+
+    times: list[float]
+    cpu: float
+    errors: list[Any]
+    hosts: set[str]
+    spec: str
+    cells: list[str]
+
+
+def _host(address: str) -> str:
+    """The scheme and host of an address."""
+    match = re.match(r"\w+:(//[^/]+)?", address)
+    assert match is not None
+    return match[0]
+
+
+CELLS = """[...document.querySelectorAll("#plan td")].map((cell) => cell.textContent)"""
 
 
 def move(spec: Path, folder: Path, moves: int) -> Moved:
     """Serve a spec's page, move random sliders, and read what it shows."""
     import psutil
 
-    port, draw, times = app.free_port(0), random.Random(1), []
+    port = app.free_port(0)
+    generator = random.Random(1)
+    times: list[float] = []
     server = app.serve(str(folder), str(spec), None, port)
     try:
         while not app.answers(port):
@@ -156,20 +191,18 @@ def move(spec: Path, folder: Path, moves: int) -> Moved:
             sliders = browser.run(f"({THUMBS}).length")
             before = psutil.Process(server.pid).cpu_times()
             for _ in range(moves):
-                key = draw.choice(["ArrowLeft", "ArrowRight"])
-                at = str(draw.randrange(sliders))
-                times.append(
-                    browser.run(MOVE.replace("AT", at).replace("KEY", f'"{key}"'))
-                )
+                key = generator.choice(["ArrowLeft", "ArrowRight"])
+                slider = str(generator.randrange(sliders))
+                script = MOVE.replace("AT", slider).replace("KEY", f'"{key}"')
+                times.append(browser.run(script))
             after = psutil.Process(server.pid).cpu_times()
-            cells = '[...document.querySelectorAll("#plan td")].map((one) => one.textContent)'
             return Moved(
                 times=times,
                 cpu=(after.user + after.system - before.user - before.system) / moves,
                 errors=browser.errors,
-                hosts={re.match(r"\w+:(//[^/]+)?", one)[0] for one in browser.requests},  # type: ignore[index]
+                hosts={_host(address) for address in browser.requests},
                 spec=browser.run('document.querySelector("#spec").textContent'),
-                cells=browser.run(cells),
+                cells=browser.run(CELLS),
             )
     finally:
         server.terminate()
@@ -184,15 +217,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         spec = Path(folder) / "spec.yaml"
         spec.write_text(preset(app.READY), encoding="utf-8")
-        found = move(spec, Path(folder), moves)
-    plan = solve(yaml.safe_load(found.spec))
-    wanted = [cell for row in answer(plan)[1][2] for cell in row]
+        moved = move(spec, Path(folder), moves)
+    plan = solve(yaml.safe_load(moved.spec))
+    cells = [*chain.from_iterable(answer(plan)[1][2])]
     print(
-        f"median of {moves} moves {statistics.median(found.times):.0f} ms, of the first 50 "
-        f"{statistics.median(found.times[:50]):.0f} ms; {found.cpu:.2f} s of CPU a move; "
-        f"{len(found.errors)} errors in the console; asked: {', '.join(found.hosts)}; "
-        f"the last plan's {len(wanted)} cells "
-        f"{'are' if found.cells == wanted else 'are NOT'} those of solve; "
+        f"median of {moves} moves {statistics.median(moved.times):.0f} ms, of the first "
+        f"50 {statistics.median(moved.times[:50]):.0f} ms; {moved.cpu:.2f} s of CPU a "
+        f"move; {len(moved.errors)} errors in the console; asked: "
+        f"{', '.join(moved.hosts)}; the last plan's {len(cells)} cells "
+        f"{'are' if moved.cells == cells else 'are NOT'} those of solve; "
         f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
     )
 

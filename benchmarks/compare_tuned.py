@@ -1,4 +1,4 @@
-"""Writes the tables of docs/evidence/compare-tuned.md from compare-tuned/*.csv beside it.
+"""Writes the tables of docs/evidence/compare-tuned.md from compare-tuned/*.csv.
 
 They are the ``tuned.csv`` of comparisons as the page says, which versions before 0.2.0
 wrote:
@@ -50,7 +50,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class Method:
-    """A method of a comparison: its lines, one per seed and group, in the order of the file."""
+    """A method of a comparison: its lines, by seed and group."""
 
     lines: tuple[dict[str, str], ...]
 
@@ -66,35 +66,33 @@ class Method:
 
     def spent(self, group: str) -> str:
         """The largest realised epsilon of a group."""
-        most = max(
+        epsilons = [
             float(line["realised_upper"])
             for line in self.lines
             if line["group"] == group
-        )
-        return "inf" if math.isinf(most) else f"{most:.4g}"
+        ]
+        largest = max(epsilons)
+        return "inf" if math.isinf(largest) else f"{largest:.4g}"
 
     @property
     def worst_group(self) -> str:
-        """The group with the least own accuracy, averaged over the seeds, in percent."""
-        means = {
-            group: statistics.fmean(
-                float(line["group_own"])
-                for line in self.lines
-                if line["group"] == group
-            )
-            for group in self.groups
-        }
-        worst = min(means, key=lambda one: means[one])
+        """The group with the least own accuracy over the seeds, in percent."""
+        accuracies: dict[str, list[float]] = {}
+        for line in self.lines:
+            of_group = accuracies.setdefault(line["group"], [])
+            of_group.append(float(line["group_own"]))
+        means = {name: statistics.fmean(values) for name, values in accuracies.items()}
+        worst = min(means, key=lambda name: means[name])
         return f"{worst} {100 * means[worst]:.1f}"
 
 
 def methods(path: Path) -> dict[str, Method]:
     """The methods of a stored file, by name."""
-    found: dict[str, list[dict[str, str]]] = {}
+    lines_by_method: dict[str, list[dict[str, str]]] = {}
     with path.open(encoding="utf-8", newline="") as file:
         for line in csv.DictReader(file):
-            found.setdefault(line["algorithm"], []).append(line)
-    return {name: Method(tuple(lines)) for name, lines in found.items()}
+            lines_by_method.setdefault(line["algorithm"], []).append(line)
+    return {name: Method(tuple(lines)) for name, lines in lines_by_method.items()}
 
 
 def percent(values: list[float], sign: bool = False) -> str:
@@ -106,36 +104,45 @@ def percent(values: list[float], sign: bool = False) -> str:
     return f"{text} ± {100 * statistics.stdev(values) / math.sqrt(len(values)):.1f}"
 
 
-def table(one: Stored) -> Iterator[str]:
+def table(comparison: Stored) -> Iterator[str]:
     """The part of the page on one comparison."""
-    known = methods(STORED / f"{one.name}.csv")
-    first = next(iter(known.values()))
+    compared = methods(STORED / f"{comparison.name}.csv")
+    first = next(iter(compared.values()))
     seeds = list(dict.fromkeys(line["seed"] for line in first.lines))
-    yield f"### {one.title}\n"
-    plural = "s" * (len(seeds) > 1)
+    seeds_in_words = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}"
+    yield f"### {comparison.title}\n"
     yield (
-        f"`privplan compare {one.words} --algorithms all,FedAvg --tune --trials {one.trials} "
-        f"--seeds {len(seeds)}`: {len(known)} methods, seed{plural} {', '.join(seeds)}, "
-        f"{one.cpu:.1f} minutes of CPU ({one.wall:.0f} minutes on a core that other work shared).\n"
+        f"`privplan compare {comparison.words} --algorithms all,FedAvg --tune --trials "
+        f"{comparison.trials} --seeds {len(seeds)}`: {len(compared)} methods, "
+        f"{seeds_in_words}, {comparison.cpu:.1f} minutes of CPU ({comparison.wall:.0f} "
+        "minutes on a core that other work shared).\n"
     )
     columns = ["method", "own", f"own over {BASELINE}", "worst group"]
     yield f"| {' | '.join(columns)} |"
     yield "|---" * len(columns) + "|"
-    base = known[BASELINE].numbers("own")
-    ranked = sorted(
-        known, key=lambda name: -statistics.fmean(known[name].numbers("own"))
+    yield from _rows(compared)
+    yield (
+        "\nAll methods, with tuned values and epsilons: "
+        f"[rows](compare-tuned/{comparison.name}.csv).\n"
     )
-    # The others are rows of the stored file.
+
+
+def _rows(compared: dict[str, Method]) -> Iterator[str]:
+    """The leaders, the baseline and FedAvg, the best first."""
+    baseline = compared[BASELINE].numbers("own")
+    accuracies = {name: method.numbers("own") for name, method in compared.items()}
+    ranked = sorted(compared, key=lambda name: -statistics.fmean(accuracies[name]))
+    # Further methods are rows of the stored file.
     shown = {*ranked[:SHOWN], BASELINE, "FedAvg"}
     for name in ranked:
         if name not in shown:
             continue
-        method = known[name]
-        own = method.numbers("own")
-        gains = [accuracy - other for accuracy, other in zip(own, base, strict=True)]
-        gain = "" if name == BASELINE else percent(gains, sign=True)
-        yield f"| {' | '.join([name, percent(own), gain, method.worst_group])} |"
-    yield f"\nAll methods, with tuned values and epsilons: [rows](compare-tuned/{one.name}.csv).\n"
+        gain = ""
+        if name != BASELINE:
+            pairs = zip(accuracies[name], baseline, strict=True)
+            gain = percent([ours - theirs for ours, theirs in pairs], sign=True)
+        worst_group = compared[name].worst_group
+        yield f"| {name} | {percent(accuracies[name])} | {gain} | {worst_group} |"
 
 
 COMPARISONS = (
@@ -170,15 +177,15 @@ COMPARISONS = (
 def written() -> str:
     """The generated part of the page, between its marks."""
     lines = [BEGIN, ""]
-    for one in COMPARISONS:
-        lines += table(one)
+    for comparison in COMPARISONS:
+        lines += table(comparison)
     return "\n".join([*lines, END])
 
 
 def replaced(page: str, part: str) -> str:
     """The page with its generated part replaced."""
-    before, rest = page.split(BEGIN)
-    return before + part + rest.split(END)[1]
+    before, generated_and_after = page.split(BEGIN)
+    return before + part + generated_and_after.split(END)[1]
 
 
 def main() -> None:

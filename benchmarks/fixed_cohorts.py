@@ -1,14 +1,15 @@
-"""What an adversary reaches who chooses the others' updates anew in every round of fixed cohorts.
+"""What an adversary reaches who chooses the others' updates in every round.
 
 python benchmarks/fixed_cohorts.py [--rounds 50] [--delta 6.98e-5] [--step 0.002]
 
-Relation replace_one, so the client's update is u in one world and v in the other.
-Coupling the others that are drawn, every convex measure of a round is at most that of
-(1 - q) N(w) + q N(u) against (1 - q) N(w) + q N(v): all others send the same w, and u,
-v and w are at most the clipping norm C. Delta after T rounds is V_T(-epsilon), with
-V_0(x) = max(0, 1 - e^-x) and V_t(x) the largest E[V_(t-1)(x + loss)] of a round over u,
-v and w: the adversary knows all earlier releases. Here u is C, v is -C, and w in nine
-places between. That is an estimate: losses are split onto a grid.
+Of fixed cohorts, under the relation replace_one, so the client's update is u in one
+world and v in the other. Coupling the others that are drawn, every convex measure of a
+round is at most that of (1 - q) N(w) + q N(u) against (1 - q) N(w) + q N(v): all others
+send the same w, and u, v and w are at most the clipping norm C. Delta after T rounds is
+V_T(-epsilon), with V_0(x) = max(0, 1 - e^-x) and V_t(x) the largest E[V_(t-1)(x +
+loss)] of a round over u, v and w: the adversary knows all earlier releases. Here u is
+C, v is -C, and w in nine places between. That is an estimate: losses are split onto a
+grid.
 """
 
 from __future__ import annotations
@@ -33,50 +34,56 @@ WIDE = 60.0
 Losses = tuple[NDArray[np.float64], int]
 
 
-def losses(noise: float, ratio: float, other: float, step: float) -> Losses:
-    """Chances of the losses k * step under the first world, for k from -m to m, and m."""
+def losses(noise: float, ratio: float, others_update: float, step: float) -> Losses:
+    """Chances of losses k * step under the first world, k from -m to m; and m."""
     x = np.linspace(-12 - 1 / noise, 12 + 1 / noise, 200_001)
-    w, u, v = (place / noise for place in (other, 1.0, -1.0))
+    w = others_update / noise
 
-    def log_density(place: float) -> NDArray[np.float64]:  # over that of N(w)
+    def log_density(place: float) -> NDArray[np.float64]:
+        """Over that of N(w), at x."""
         moved = np.log(ratio) + (place - w) * (x - w) - (place - w) ** 2 / 2
         return np.logaddexp(np.log1p(-ratio), moved)
 
-    first, second = log_density(u), log_density(v)
+    first = log_density(1.0 / noise)
+    second = log_density(-1.0 / noise)
     masses = np.exp(first) * norm.pdf(x - w) * (x[1] - x[0])
+    # Each loss is split between the two points of the grid around it.
     cells = (first - second) / step
     low = np.floor(cells).astype(int)
-    most = int(max(-low.min(), low.max() + 1))
-    up = masses * (cells - low)
-    found = np.bincount(low + most, masses - up, 2 * most + 1)
-    return found + np.bincount(low + most + 1, up, 2 * most + 1), most
+    points = int(max(-low.min(), low.max() + 1))
+    masses_up = masses * (cells - low)
+    chances = np.bincount(low + points, masses - masses_up, 2 * points + 1)
+    chances += np.bincount(low + points + 1, masses_up, 2 * points + 1)
+    return chances, points
 
 
-def delta(epsilon: float, rounds: int, ways: list[Losses], step: float) -> float:
+def delta(epsilon: float, rounds: int, choices: list[Losses], step: float) -> float:
     """Delta of the best adversary who has these rounds to choose from."""
     count = int(WIDE / step)
     x = np.arange(-count, count + 1) * step
-    value, most = np.maximum(0, -np.expm1(-x)), max(one for _, one in ways)
-    above = -np.expm1(-(x[-1] + step * np.arange(1, most + 1)))
+    value = np.maximum(0, -np.expm1(-x))
+    padding = max(points for _, points in choices)
+    above = -np.expm1(-(x[-1] + step * np.arange(1, padding + 1)))
     for _ in range(rounds):
-        padded = np.concatenate([np.zeros(most), value, above])
-        value = np.maximum.reduce(
-            [
-                fftconvolve(
-                    padded[most - m : len(padded) - most + m], chances[::-1], "valid"
-                )
-                for chances, m in ways
-            ]
-        )
+        padded = np.concatenate([np.zeros(padding), value, above])
+        after_choice = [
+            fftconvolve(
+                padded[padding - points : len(padded) - padding + points],
+                chances[::-1],
+                "valid",
+            )
+            for chances, points in choices
+        ]
+        value = np.maximum.reduce(after_choice)
     return float(np.interp(-epsilon, x, value))
 
 
 def reached(noise: float, ratio: float, rounds: int, goal: float, step: float) -> float:
     """Epsilon at the delta ``goal`` of the best adversary."""
-    ways = [losses(noise, ratio, place, step) for place in PLACES]
+    choices = [losses(noise, ratio, place, step) for place in PLACES]
 
     def over(epsilon: float) -> float:
-        return float(np.log(max(delta(epsilon, rounds, ways, step), 1e-300) / goal))
+        return float(np.log(max(delta(epsilon, rounds, choices, step), 1e-300) / goal))
 
     return float(brentq(over, 1e-3, WIDE / 4, xtol=1e-4))
 
@@ -87,16 +94,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--delta", type=float, default=6.98e-5)
     parser.add_argument("--step", type=float, default=0.002)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     for noise, ratio in SETTINGS:
-        history = History.repeated(Release(noise, ratio, "fixed_size"), asked.rounds)
-        known = accountant("pld").epsilon(history, asked.delta, "replace_one")
-        found = reached(noise, ratio, asked.rounds, asked.delta, asked.step)
-        low, high = (
-            math.floor(known.lower * 1e3) / 1e3,
-            math.ceil(known.upper * 1e3) / 1e3,
-        )
-        print(f"| {noise} | {ratio} | {low:.3f} | {found:.3f} | {high:.3f} |")
+        history = History.repeated(Release(noise, ratio, "fixed_size"), options.rounds)
+        bounds = accountant("pld").epsilon(history, options.delta, "replace_one")
+        low = math.floor(bounds.lower * 1e3) / 1e3
+        high = math.ceil(bounds.upper * 1e3) / 1e3
+        epsilon = reached(noise, ratio, options.rounds, options.delta, options.step)
+        print(f"| {noise} | {ratio} | {low:.3f} | {epsilon:.3f} | {high:.3f} |")
 
 
 if __name__ == "__main__":

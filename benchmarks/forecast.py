@@ -1,4 +1,4 @@
-"""Misses of forecasts: plans drawn by a seed that is written down first, forecast, then run.
+"""Misses of forecasts: plans drawn by a seed that is written down first, then run.
 
 scikit-learn's digits (`mlp-digits`, 143 clients of 10) and MNIST (`cnn-2-valid`, 6,000
 clients of 10), each forecast from proxy runs on the same data with partitions drawn at
@@ -10,8 +10,8 @@ run on digits has 355 test records and a standard deviation of 1 to 3 points ove
 so plans for digits are also compared with the mean over some seeds. Every run is
 journalled in OUT, and the same command goes on where it was interrupted.
 
-    python benchmarks/forecast.py [--seed SEED] [--plans 24] [--targets 10] [--seeds 4] [--jobs 1]
-        [--small] [-o OUT]
+    python benchmarks/forecast.py [--seed SEED] [--plans 24] [--targets 10] [--seeds 4]
+        [--jobs 1] [--small] [-o OUT]
 
 ``--small`` takes three small tasks instead, with 32 proxy runs of each.
 """
@@ -128,17 +128,14 @@ def setting_of(dataset: str, data: dict[str, Any], partition: str) -> Setting:
 
 
 def proxies(dataset: str, folder: Path) -> Forecaster:
-    """The forecaster of a data set, from its proxy runs; those in the folder are not repeated."""
+    """The forecaster of a data set, from its proxy runs; finished ones stay."""
     task = TASKS[dataset]
     data = spec_data(task, task.epsilons)
-    todo = [
-        one
-        for count, seed, share in task.drawn
-        for one in variations(Spec.parse(data), [DRAWN], count, seed, share)
-    ]
-    table = proxy_table(
-        setting_of(dataset, data, "proxy"), todo, folder / f"{dataset}.runs"
-    )
+    todo: list[Variation] = []
+    for count, seed, share in task.drawn:
+        todo += variations(Spec.parse(data), [DRAWN], count, seed, share)
+    setting = setting_of(dataset, data, "proxy")
+    table = proxy_table(setting, todo, folder / f"{dataset}.runs")
     table.save(folder / f"{dataset}.json")
     return Forecaster(table)
 
@@ -159,10 +156,11 @@ def new_partition(source: np.random.Generator) -> str:
 def new_plan(source: np.random.Generator, partition: str, rounds: int) -> Variation:
     """Budgets, rounds and, for every second plan, a recipe, around those of a spec."""
 
-    def factor(most: float) -> float:
-        return float(f"{most ** source.uniform(-1, 1):.4g}")
+    def factor(largest: float) -> float:
+        return float(f"{largest ** source.uniform(-1, 1):.4g}")
 
-    common, decay = factor(4.0), float(source.choice(DECAYS))
+    common = factor(4.0)
+    decay = float(source.choice(DECAYS))
     recipe: dict[str, Any] = {"clip": factor(4.0), "step": factor(2.5), "decay": decay}
     return Variation(
         epsilons=tuple(float(f"{common * factor(1.5):.4g}") for _ in GROUPS),
@@ -200,14 +198,16 @@ def new_plans(source: np.random.Generator, count: int, seeds: int) -> Iterator[T
         dataset = str(source.choice(sorted(TASKS)))
         task = TASKS[dataset]
         epsilons = tuple(
-            float(np.round(one * 3 ** source.uniform(-1, 1), 3))
-            for one in task.epsilons
+            float(np.round(epsilon * 3 ** source.uniform(-1, 1), 3))
+            for epsilon in task.epsilons
         )
-        rounds, cohort = int(source.integers(25, 61)), int(source.integers(25, 61))
-        held = new_partition(source)
-        one = new_plan(source, held, rounds)
-        setting = setting_of(dataset, spec_data(task, epsilons, rounds, cohort), held)
-        yield Todo(setting, one, one.seed, seeds if dataset == "digits" else 1)
+        rounds = int(source.integers(25, 61))
+        cohort = int(source.integers(25, 61))
+        partition = new_partition(source)
+        plan = new_plan(source, partition, rounds)
+        data = spec_data(task, epsilons, rounds, cohort)
+        setting = setting_of(dataset, data, partition)
+        yield Todo(setting, plan, plan.seed, seeds if dataset == "digits" else 1)
 
 
 def targets(
@@ -216,10 +216,8 @@ def targets(
     """Plans for targets drawn at random, IID."""
     for _ in range(count):
         dataset = str(source.choice(sorted(TASKS)))
-        target, seed = (
-            float(source.uniform(*TASKS[dataset].targets)),
-            int(source.integers(2**30)),
-        )
+        target = float(source.uniform(*TASKS[dataset].targets))
+        seed = int(source.integers(2**30))
         data = spec_data(TASKS[dataset], TASKS[dataset].epsilons)
         spec = Spec.parse(data)
         even = even_coverage(spec, 10)
@@ -231,13 +229,14 @@ def targets(
         yield Todo(setting_of(dataset, data, "iid"), plan, seed, repeats, target)
 
 
-def train(one: Todo) -> list[Any]:
-    """The runs of a new plan, plain data of a ``ProxyRun`` each, or a target's accuracies."""
-    seeds = range(one.seed, one.seed + one.seeds)
-    if isinstance(one.plan, Plan):
-        return [trained(one.setting, one.plan, 1.0, seed)[1].accuracy for seed in seeds]
-    plans = [one.plan.model_copy(update={"seed": seed}) for seed in seeds]
-    return [proxy_run((one.setting, plan)) for plan in plans]
+def train(todo: Todo) -> list[Any]:
+    """The runs of a new plan, as data of a ``ProxyRun``, or a target's accuracies."""
+    seeds = range(todo.seed, todo.seed + todo.seeds)
+    if isinstance(todo.plan, Plan):
+        setting = todo.setting
+        return [trained(setting, todo.plan, 1.0, seed)[1].accuracy for seed in seeds]
+    plans = [todo.plan.model_copy(update={"seed": seed}) for seed in seeds]
+    return [proxy_run((todo.setting, plan)) for plan in plans]
 
 
 def plan_row(
@@ -246,26 +245,27 @@ def plan_row(
     """Forecast and accuracies of a new plan; the forecast knows its features alone."""
     runs = [ProxyRun.model_validate(run) for run in trained_runs]
     first = runs[0]
-    found = models[todo.setting.dataset].forecast(first.plan, first.coverage, GROUPS)
-    groups = list(zip(found.groups, first.accuracy_by_group, strict=True))
-    mean_groups = np.mean([run.accuracy_by_group for run in runs], axis=0).tolist()
+    expected = models[todo.setting.dataset].forecast(first.plan, first.coverage, GROUPS)
+    forecasts = np.array([group.accuracy for group in expected.groups])
+    lower = np.array([group.lower for group in expected.groups])
+    upper = np.array([group.upper for group in expected.groups])
+    reached = np.array(first.accuracy_by_group)
+    means = np.mean([run.accuracy_by_group for run in runs], axis=0)
+    is_inside = (lower <= reached) & (reached <= upper)
     return {
         "dataset": todo.setting.dataset,
         "partition": first.partition,
         "rounds": first.plan.rounds,
         "noise": round(first.plan.noise, 2),
-        "forecast": 100 * found.accuracy,
-        "interval": [100 * found.lower, 100 * found.upper],
+        "forecast": 100 * expected.accuracy,
+        "interval": [100 * expected.lower, 100 * expected.upper],
         "reached": 100 * first.accuracy,
         "mean": 100 * float(np.mean([run.accuracy for run in runs])),
-        "inside": found.lower <= first.accuracy <= found.upper,
-        "group_errors": [100 * abs(one.accuracy - seen) for one, seen in groups],
-        "distance": found.distance,
-        "mean_group_errors": [
-            100 * abs(one.accuracy - seen)
-            for one, seen in zip(found.groups, mean_groups, strict=True)
-        ],
-        "groups_inside": [one.lower <= seen <= one.upper for one, seen in groups],
+        "inside": expected.lower <= first.accuracy <= expected.upper,
+        "group_errors": (100 * np.abs(forecasts - reached)).tolist(),
+        "distance": expected.distance,
+        "mean_group_errors": (100 * np.abs(forecasts - means)).tolist(),
+        "groups_inside": is_inside.tolist(),
         "runs": trained_runs,
     }
 
@@ -277,7 +277,7 @@ def target_row(todo: Todo, accuracies: list[Any]) -> dict[str, Any]:
         "dataset": todo.setting.dataset,
         "target": todo.target,
         "epsilons": [group.epsilon for group in todo.plan.groups],
-        "reached": [100 * one for one in accuracies],
+        "reached": [100 * accuracy for accuracy in accuracies],
     }
 
 
@@ -292,34 +292,35 @@ def line(row: dict[str, Any]) -> str:
 
 
 def summary(
-    rows: list[dict[str, Any]], asked: list[dict[str, Any]]
+    rows: list[dict[str, Any]], target_rows: list[dict[str, Any]]
 ) -> dict[str, float]:
-    """Mean errors in points, coverage, rank correlation, and targets within 1.5 points."""
+    """Mean errors in points, coverage, rank correlation, and targets met."""
     if not rows:
         return {}
-    forecasts, seen, means = (
-        [row[key] for row in rows] for key in ("forecast", "reached", "mean")
-    )
-    first = [abs(row["reached"][0] - row["target"]) for row in asked]
-    misses = [abs(np.mean(row["reached"]) - row["target"]) for row in asked]
+    forecasts = np.array([row["forecast"] for row in rows])
+    means = np.array([row["mean"] for row in rows])
+    reached = np.array([row["reached"] for row in rows])
+    widths = [row["interval"][1] - row["interval"][0] for row in rows]
+    rank_correlation = 0.0
+    if len(rows) > 2:
+        rank_correlation = float(spearmanr(forecasts, means).statistic)
+
+    first_misses = [abs(row["reached"][0] - row["target"]) for row in target_rows]
+    misses = [abs(np.mean(row["reached"]) - row["target"]) for row in target_rows]
     return {
         "plans": len(rows),
-        "mean_error": float(np.abs(np.subtract(forecasts, means)).mean()),
-        "mean_error_one_run": float(np.abs(np.subtract(forecasts, seen)).mean()),
-        "mean_only_error": float(np.abs(np.subtract(np.mean(means), means)).mean()),
+        "mean_error": float(np.abs(forecasts - means).mean()),
+        "mean_error_one_run": float(np.abs(forecasts - reached).mean()),
+        "mean_only_error": float(np.abs(np.mean(means) - means).mean()),
         "group_error": float(np.mean([row["mean_group_errors"] for row in rows])),
         "group_error_one_run": float(np.mean([row["group_errors"] for row in rows])),
         "coverage": float(np.mean([row["inside"] for row in rows])),
         "group_coverage": float(np.mean([row["groups_inside"] for row in rows])),
-        "interval_width": float(
-            np.mean([row["interval"][1] - row["interval"][0] for row in rows])
-        ),
-        "rank_correlation": float(spearmanr(forecasts, means).statistic)
-        if rows[2:]
-        else 0.0,
-        "targets": len(asked),
+        "interval_width": float(np.mean(widths)),
+        "rank_correlation": rank_correlation,
+        "targets": len(target_rows),
         "targets_within_1.5": int(np.sum(np.less_equal(misses, 1.5))),
-        "targets_within_1.5_one_run": int(np.sum(np.less_equal(first, 1.5))),
+        "targets_within_1.5_one_run": int(np.sum(np.less_equal(first_misses, 1.5))),
         "target_error": float(np.mean(misses)) if misses else 0.0,
     }
 
@@ -328,24 +329,23 @@ def results(
     seed: int,
     models: dict[str, Forecaster],
     rows: list[dict[str, Any]],
-    met: list[dict[str, Any]],
+    target_rows: list[dict[str, Any]],
 ) -> dict[str, Any]:
-    """Seed, errors of held-out proxy runs, and the summary of all rows and of each data set."""
-    found: dict[str, Any] = {"seed": seed, "all": summary(rows, met)}
-    found["held_out_error"] = {
+    """Seed, errors of held-out proxy runs, and summaries by data set and of all."""
+    summaries: dict[str, Any] = {"seed": seed, "all": summary(rows, target_rows)}
+    summaries["held_out_error"] = {
         name: float(100 * np.abs(model.held_out()).mean())
         for name, model in models.items()
     }
     for dataset in TASKS:
-        own = [
-            [row for row in part if row["dataset"] == dataset] for part in (rows, met)
-        ]
-        found[dataset] = summary(*own)
-    return found
+        plans = [row for row in rows if row["dataset"] == dataset]
+        of_targets = [row for row in target_rows if row["dataset"] == dataset]
+        summaries[dataset] = summary(plans, of_targets)
+    return summaries
 
 
-def main() -> None:
-    """Draw, forecast, train and print."""
+def ask() -> argparse.Namespace:
+    """The options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--plans", type=int, default=24)
@@ -356,42 +356,59 @@ def main() -> None:
         "--small", action="store_true", help="Three small tasks instead."
     )
     parser.add_argument("-o", "--output", type=Path, default=Path("runs/forecast"))
-    asked = parser.parse_args()
-    if asked.small:
+    return parser.parse_args()
+
+
+def train_all(
+    todo: list[Todo], models: dict[str, Forecaster], options: argparse.Namespace
+) -> list[list[Any]]:
+    """What ``train`` returns of each plan; what the journal holds is not repeated."""
+    identity = {
+        "seed": options.seed,
+        "plans": options.plans,
+        "targets": options.targets,
+        "seeds": options.seeds,
+        "tables": {dataset: model.table.digest for dataset, model in models.items()},
+    }
+    journal: Journal[list[Any]] = Journal(
+        options.output / ROWS, digest(identity), lambda key, runs: None
+    )
+    items = {key_of(number): plan for number, plan in enumerate(todo)}
+    with resumable(options.output):
+        results_by_key = finish(
+            items, train, spread=in_jobs(options.jobs), journal=journal, progress=shown
+        )
+    return [results_by_key[key] for key in items]
+
+
+def main() -> None:
+    """Draw, forecast, train and print."""
+    options = ask()
+    if options.small:
         TASKS.clear()
         TASKS.update(SMALL)
-    asked.output.mkdir(parents=True, exist_ok=True)
-    write_text(asked.output / "seed.txt", f"{asked.seed}\n")  # before anything is drawn
-    models = {dataset: proxies(dataset, asked.output) for dataset in TASKS}
-    source = np.random.default_rng(asked.seed)
-    new = list(new_plans(source, asked.plans, asked.seeds))
-    todo = [*new, *targets(models, source, asked.targets, asked.seeds)]
-    given = {
-        name: getattr(asked, name) for name in ("seed", "plans", "targets", "seeds")
-    }
-    tables = {dataset: model.table.digest for dataset, model in models.items()}
-    identity = digest({**given, "tables": tables})
-    journal: Journal[list[Any]] = Journal(
-        asked.output / ROWS, identity, lambda key, runs: None
-    )
-    items = {key_of(number): one for number, one in enumerate(todo)}
-    with resumable(asked.output):
-        done = finish(
-            items, train, spread=in_jobs(asked.jobs), journal=journal, progress=shown
-        )
-    found = [done[key_of(number)] for number in range(len(todo))]
+    options.output.mkdir(parents=True, exist_ok=True)
+    # Before anything is drawn.
+    write_text(options.output / "seed.txt", f"{options.seed}\n")
+
+    models = {dataset: proxies(dataset, options.output) for dataset in TASKS}
+    source = np.random.default_rng(options.seed)
+    new = list(new_plans(source, options.plans, options.seeds))
+    for_targets = list(targets(models, source, options.targets, options.seeds))
+    done = train_all([*new, *for_targets], models, options)
     rows = [
-        plan_row(models, *pair) for pair in zip(new, found[: len(new)], strict=True)
+        plan_row(models, todo, runs)
+        for todo, runs in zip(new, done[: len(new)], strict=True)
     ]
-    met = [
-        target_row(*pair)
-        for pair in zip(todo[len(new) :], found[len(new) :], strict=True)
+    target_rows = [
+        target_row(todo, accuracies)
+        for todo, accuracies in zip(for_targets, done[len(new) :], strict=True)
     ]
-    summed = results(asked.seed, models, rows, met)
-    whole = {**summed, "rows": rows, "asked": met}
-    write_text(asked.output / "forecast.json", json.dumps(whole, indent=1) + "\n")
+    summaries = results(options.seed, models, rows, target_rows)
+    report = {**summaries, "rows": rows, "asked": target_rows}
+    write_text(options.output / "forecast.json", json.dumps(report, indent=1) + "\n")
     print("\n".join(map(line, rows)))
-    print(json.dumps(summed, indent=1))
+    print(json.dumps(summaries, indent=1))
 
 
 def shown(done: int, total: int) -> None:

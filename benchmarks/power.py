@@ -1,4 +1,4 @@
-"""Power of the tests of noise and of cohorts: the chance that a given fault is detected.
+"""Power of the tests of noise and of cohorts: the chance to detect a given fault.
 
 The false-alarm rates are those of the checks, shared among their tests as there; the
 effects are stated by the caller. The chances are computed with the exact law of the
@@ -28,10 +28,8 @@ _FOURTH = EVIDENCE_FALSE_ALARM / 4
 def scale(factor: float, coordinates: int) -> float:
     """Chance to detect noise of ``factor`` times the recorded deviation."""
     low, high = _chi_square_limits(coordinates, _DISTRIBUTION)
-    below, above = (
-        chdtr(coordinates, low / factor**2),
-        chdtrc(coordinates, high / factor**2),
-    )
+    below = chdtr(coordinates, low / factor**2)
+    above = chdtrc(coordinates, high / factor**2)
     return float(below + above)
 
 
@@ -51,7 +49,7 @@ def _chi_square_limits(count: int, level: float) -> tuple[float, float]:
 
 
 def silent_block(coordinates: int, releases: int, deviation: float = 0.0) -> float:
-    """Chance to detect a block (one of ``BLOCKS``) with another deviation, in all releases."""
+    """Chance to detect one of ``BLOCKS`` with another deviation, in all releases."""
     count = coordinates // BLOCKS * releases
     low, high = _chi_square_limits(count, _FOURTH / 2 / BLOCKS)
     if deviation == 0:
@@ -68,9 +66,10 @@ def truncation(limit: float, coordinates: int) -> float:
 
 
 def correlation(rho: float, rounds: int, groups: int) -> float:
-    """Chance to detect a correlation of a group's noise with that of the round before."""
+    """Chance to detect a correlation of a group's noise with the round before."""
     tests = groups * measured_noise.LAGS + groups * (groups - 1) // 2
-    normals, products = rounds * PROJECTIONS, (rounds - 1) * PROJECTIONS
+    normals = rounds * PROJECTIONS
+    products = (rounds - 1) * PROJECTIONS
     limit = _smallest(
         lambda s: float(noise_law.lagged_p_values(np.array([s]), normals)[0]),
         _FOURTH / tests,
@@ -87,7 +86,8 @@ def repeated_part(part: float, coordinates: int, releases: int) -> float:
     sums is lost where the shift is half a sum, and that of both partners of the sums
     left out.
     """
-    count, pairs = coordinates, part * coordinates
+    count = coordinates
+    pairs = part * coordinates
     if coordinates > 2 * SAMPLE:
         width = math.ceil(coordinates / SAMPLE)
         count = SAMPLE + math.ceil(coordinates / width)
@@ -98,43 +98,44 @@ def repeated_part(part: float, coordinates: int, releases: int) -> float:
         level,
         float(count),
     )
-    mean, deviation = pairs, math.sqrt(count * (1 + 2 * part))
-    one = float(ndtr((mean - limit) / deviation))
-    return 1 - (1 - one) ** releases
+    deviation = math.sqrt(count * (1 + 2 * part))
+    chance_of_release = float(ndtr((pairs - limit) / deviation))
+    return 1 - (1 - chance_of_release) ** releases
 
 
-def _smallest(p_value: Callable[[float], float], level: float, most: float) -> float:
-    """The smallest statistic whose p-value is below a level; infinite if there is none."""
-    if p_value(most) >= level:
+def _smallest(p_value: Callable[[float], float], level: float, largest: float) -> float:
+    """The smallest statistic whose p-value is below a level, infinite without any."""
+    if p_value(largest) >= level:
         return math.inf
     return float(
-        brentq(lambda s: math.log(max(p_value(s), 1e-300) / level), 1e-6, most)
+        brentq(lambda s: math.log(max(p_value(s), 1e-300) / level), 1e-6, largest)
     )
 
 
 def sampling_ratio(
     factor: float, clients: int, ratio: float, rounds: int, groups: int
 ) -> float:
-    """Chance to detect a sampling ratio of ``factor`` times the recorded one, without the seed."""
+    """Chance to detect ``factor`` times the recorded ratio, without the seed."""
     level = EVIDENCE_FALSE_ALARM / groups / cohort_independence.KINDS
     trials = clients * rounds
     totals = np.arange(trials + 1)
-    below, above = bdtr(totals, trials, ratio), np.ones(trials + 1)
+    below = bdtr(totals, trials, ratio)
+    above = np.ones(trials + 1)
     above[1:] = bdtrc(totals[:-1], trials, ratio)
     rejected = 2 * np.minimum(below, above) < level
     low = int(np.argmin(rejected))
     high = trials - int(np.argmin(rejected[::-1]))
     executed = min(1.0, factor * ratio)
-    inside = bdtr(high, trials, executed) - (
-        bdtr(low - 1, trials, executed) if low else 0.0
-    )
+    inside = bdtr(high, trials, executed)
+    if low:
+        inside -= bdtr(low - 1, trials, executed)
     return float(1 - inside)
 
 
 def repeated_clients(
     factor: float, clients: int, ratio: float, rounds: int, groups: int
 ) -> float:
-    """Chance to detect that consecutive cohorts have ``factor`` times the usual overlap."""
+    """Chance to detect consecutive cohorts of ``factor`` times the usual overlap."""
     size = round(ratio * clients)
     level = (
         EVIDENCE_FALSE_ALARM
@@ -144,22 +145,22 @@ def repeated_clients(
     )
     sizes = [(size, size)] * (rounds - 1)
     expected = (rounds - 1) * size**2 / clients
-    found = factor * expected
+    overlap = factor * expected
     step = 1 if factor > 1 else -1
     limit = round(expected)
-    most = size * (rounds - 1)
-    while 0 <= limit <= most and overlaps_p_value([limit], sizes, clients) >= level:
+    largest = size * (rounds - 1)
+    while 0 <= limit <= largest and overlaps_p_value([limit], sizes, clients) >= level:
         limit += step
-    if not 0 <= limit <= most:
+    if not 0 <= limit <= largest:
         return 0.0
     deviation = math.sqrt(
         (rounds - 1) * size**2 / clients * (1 - ratio) ** 2 * max(factor, 1e-9)
     )
-    return float(ndtr(step * (found - limit) / deviation))
+    return float(ndtr(step * (overlap - limit) / deviation))
 
 
 def power_table() -> list[tuple[str, str, float]]:
-    """Tests, faults and their chance of detection in the runs that the documentation names.
+    """Tests, faults and their chance of detection in the runs of the documentation.
 
     Bench: 3 groups of 100 clients, ratio 0.3, 20 rounds, 2,410 coordinates. Image: 3
     groups of 2,000 clients, ratio 0.02, 50 rounds, 18,378 coordinates. Large: the same
@@ -209,14 +210,14 @@ def power_table() -> list[tuple[str, str, float]]:
 
 
 def power_markdown() -> str:
-    """``power_table`` as a table of Markdown, one row per fault and one column per run."""
+    """``power_table`` as a table of Markdown, a row per fault and a column per run."""
     rows = power_table()
     chances: dict[str, list[float]] = {}
     for _, fault, chance in rows:
         chances.setdefault(fault, []).append(chance)
     names = list(dict.fromkeys(name for name, _, _ in rows))
     lines = ["| fault | " + " | ".join(names) + " |", "| --- |" + " --- |" * len(names)]
-    for fault, found in chances.items():
-        cells = " | ".join(f"{chance:.3f}" for chance in found)
+    for fault, chances_of_fault in chances.items():
+        cells = " | ".join(f"{chance:.3f}" for chance in chances_of_fault)
         lines.append(f"| {fault} | {cells} |")
     return "\n".join(lines)

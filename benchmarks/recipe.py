@@ -1,4 +1,4 @@
-"""Accuracy of training recipes: decided without data, tuned on a proxy, and those of 0.1.0.
+"""Accuracy of training recipes: decided without data, tuned on a proxy, of 0.1.0.
 
 ``fmnist``: Fashion-MNIST, `cnn-2-valid`, 6,000 clients of 10, 50 rounds, 120 clients
 per round, budgets 0.5, 1.5 and 3.0; IID, Dirichlet(0.3), and a strict group that alone
@@ -11,8 +11,9 @@ with seeds and spread are written as JSON after each run. Fashion-MNIST decides 
 give --tuned a spec that `privplan proxy tune SPEC --dataset mnist -o TUNED` wrote
 (`--spec` writes the SPEC to tune).
 
-    python benchmarks/recipe.py [fmnist] [--seeds 5] [--folder runs/recipe] [--json results.json]
-        [--kinds default,eps60] [--splits iid] [--tuned tuned.yaml] [--fedavg fedavg.yaml]
+    python benchmarks/recipe.py [fmnist] [--seeds 5] [--folder runs/recipe]
+        [--json results.json] [--kinds default,eps60] [--splits iid]
+        [--tuned tuned.yaml] [--fedavg fedavg.yaml]
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import statistics
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -74,11 +75,13 @@ KINDS = {
     "fedavg": "FedAvg",
     "fedavg-tuned": "FedAvg",
 }
-"""Algorithm by kind of plan; before is the default plan of 0.1.0, given-rate the default recipe
-with the preset's local learning rate of 0.1, which the default recipe otherwise
-decides, too: 0.1 again, except for Shakespeare. before-rate is before with the rate
-that the recipe decides. correlated is default with the law of --sampling and the noise
-that goes with it."""
+"""Algorithm by kind of plan.
+
+before is the default plan of 0.1.0, given-rate the default recipe with the preset's
+local learning rate of 0.1, which the default recipe otherwise decides, too: 0.1 again,
+except for Shakespeare. before-rate is before with the rate that the recipe decides.
+correlated is default with the law of --sampling and the noise that goes with it.
+"""
 LAST = 10
 """Characters that `characters-10` sees, of the 80 of a record."""
 
@@ -110,22 +113,21 @@ def characters(
     return Modular(name, shape, classes, partial(Characters, classes))
 
 
-def spec_data(asked: argparse.Namespace) -> dict[str, Any]:
-    """The preset's plain data with the task's network, without clipping norm and planning."""
-    name, network, _ = MODELS[asked.task]
+def spec_data(options: argparse.Namespace) -> dict[str, Any]:
+    """The preset's plain data with the task's network, without norm and planning."""
+    name, network, _ = MODELS[options.task]
     data = dict(load_yaml(preset(name), "preset"))
-    data = {
-        key: value
-        for key, value in data.items()
-        if key not in ("planning", "clipping_norm")
-    }
-    changes = {"rounds": asked.rounds, "cohort": asked.cohort}
-    given = {field: value for field, value in changes.items() if value is not None}
-    if asked.least_share is not None:
-        given["planning"] = {"least_share": asked.least_share}
-    if asked.shift is not None:
-        given["local"] = {**data["local"], "augmentation": {"shift": asked.shift}}
-    return {**data, "model": network, **given}
+    del data["planning"], data["clipping_norm"]
+    data["model"] = network
+    if options.rounds is not None:
+        data["rounds"] = options.rounds
+    if options.cohort is not None:
+        data["cohort"] = options.cohort
+    if options.least_share is not None:
+        data["planning"] = {"least_share": options.least_share}
+    if options.shift is not None:
+        data["local"] = {**data["local"], "augmentation": {"shift": options.shift}}
+    return data
 
 
 def open_data(data: dict[str, Any]) -> dict[str, Any]:
@@ -136,88 +138,102 @@ def open_data(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, "local": local}
 
 
-def plan_of(kind: str, asked: argparse.Namespace) -> Plan:
+def plan_of(kind: str, options: argparse.Namespace) -> Plan:
     """The solved plan of a kind; see KINDS."""
-    data = spec_data(asked)
-    published = dict(load_yaml(preset(MODELS[asked.task][0]), "preset"))
+    data = spec_data(options)
+    published = dict(load_yaml(preset(MODELS[options.task][0]), "preset"))
+    norm = {"clipping_norm": published["clipping_norm"]}
     if kind in ("published", "fedavg"):
-        extra = {key: published[key] for key in ("planning", "clipping_norm")}
-        return solve(Spec.parse({**data, **extra}))
+        return solve(Spec.parse({**data, **norm, "planning": published["planning"]}))
     if kind == "before":
-        return solve(Spec.parse({**data, "clipping_norm": published["clipping_norm"]}))
+        return solve(Spec.parse({**data, **norm}))
     if kind == "before-rate":
         rate = Spec.parse(open_data(data)).local.learning_rate
         local = {**data["local"], "learning_rate": rate}
-        return solve(
-            Spec.parse(
-                {**data, "local": local, "clipping_norm": published["clipping_norm"]}
-            )
-        )
+        return solve(Spec.parse({**data, **norm, "local": local}))
     if kind == "fedavg-tuned":
-        return solve(Spec.load(asked.fedavg))
-    spec = (
-        Spec.load(asked.tuned)
-        if kind.startswith("tuned")
-        else Spec.parse(open_data(data))
-    )
-    if kind == "given-rate":
+        return solve(Spec.load(options.fedavg))
+
+    if kind.startswith("tuned"):
+        spec = Spec.load(options.tuned)
+    elif kind.startswith("correlated"):
+        correlated = {**open_data(data), "sampling": options.sampling}
+        if SamplingLaw(options.sampling).law.everyone:
+            del correlated["cohort"]
+        spec = Spec.parse(correlated)
+    elif kind == "given-rate":
         spec = Spec.parse(data)
-    if kind.startswith("correlated"):
-        given = {**open_data(data), "sampling": asked.sampling}
-        if SamplingLaw(asked.sampling).law.everyone:
-            del given["cohort"]
-        spec = Spec.parse(given)
+    else:
+        spec = Spec.parse(open_data(data))
     plan = solve(spec)
     if not kind.endswith("eps60"):
         return plan
-    same = {**plan.spec.model_dump(mode="json"), "recipe": "none"}
-    same["groups"] = [{**group, "epsilon": 60.0} for group in same["groups"]]
-    return solve(Spec.parse(same))
+
+    # The recipe of the strict budgets, with budgets that need hardly any noise.
+    loose = {**plan.spec.model_dump(mode="json"), "recipe": "none"}
+    loose["groups"] = [{**group, "epsilon": 60.0} for group in loose["groups"]]
+    return solve(Spec.parse(loose))
 
 
-def runs(asked: argparse.Namespace) -> Iterator[tuple[str, str, int, RunRecord, Plan]]:
-    """Every run, trained unless its folder holds it: kind, split, seed, record, plan."""
-    kinds = asked.kinds.split(",")
-    plans = {kind: plan_of(kind, asked) for kind in kinds}
-    for seed in range(asked.seeds):
-        for split in asked.splits.split(","):
+class Trained(NamedTuple):
+    """A run, with its kind and split as on the command line."""
+
+    kind: str
+    split: str
+    seed: int
+    record: RunRecord
+    plan: Plan
+
+    @property
+    def accuracy(self) -> float:
+        """Test accuracy in percent."""
+        return 100 * (self.record.accuracy or 0.0)
+
+
+def runs(options: argparse.Namespace) -> Iterator[Trained]:
+    """Every run, trained unless its folder holds it."""
+    kinds = options.kinds.split(",")
+    plans = {kind: plan_of(kind, options) for kind in kinds}
+    for seed in range(options.seeds):
+        for split in options.splits.split(","):
             for kind, plan in plans.items():
                 request = Request(
                     plan,
                     KINDS[kind],
-                    MODELS[asked.task][2],
-                    asked.folder / asked.task / f"{kind}-{split}" / f"seed-{seed}",
+                    MODELS[options.task][2],
+                    options.folder / options.task / f"{kind}-{split}" / f"seed-{seed}",
                     seed=seed,
                     partition=SPLITS.get(split, split),
-                    data_dir=asked.data_dir,
+                    data_dir=options.data_dir,
                 )
                 request.folder.parent.mkdir(parents=True, exist_ok=True)
-                yield kind, split, seed, execute(request).record, plan
+                record = execute(request).record
+                yield Trained(kind, split, seed, record, plan)
 
 
-def summary(found: list[tuple[str, str, int, RunRecord, Plan]]) -> list[dict[str, Any]]:
-    """Rows by kind and split: seeds, accuracies in percent, mean, deviation, and groups' means."""
+def summary(trained: list[Trained]) -> list[dict[str, Any]]:
+    """Rows by kind and split: seeds, accuracies in percent, and means of groups."""
+    by_cell: dict[tuple[str, str], list[Trained]] = {}
+    for run in trained:
+        by_cell.setdefault((run.kind, run.split), []).append(run)
     rows = []
-    for kind, split in dict.fromkeys((kind, split) for kind, split, *_ in found):
-        chosen = [one for one in found if one[:2] == (kind, split)]
-        scores = [100 * (record.accuracy or 0.0) for *_, record, _ in chosen]
-        groups = {
-            name: statistics.fmean(
-                100 * record.accuracy_by_group[name] for *_, record, _ in chosen
-            )
-            for name in chosen[0][3].accuracy_by_group
-        }
-        spec = chosen[0][4].spec.model_dump(mode="json")
+    for (kind, split), cell in by_cell.items():
+        scores = [run.accuracy for run in cell]
+        groups: dict[str, float] = {}
+        for name in cell[0].record.accuracy_by_group:
+            shares = [100 * run.record.accuracy_by_group[name] for run in cell]
+            groups[name] = round(statistics.fmean(shares), 2)
+        spec = cell[0].plan.spec.model_dump(mode="json")
         fields = ("clipping_norm", "server", "averaging", "local", "recipe")
         rows.append(
             {
                 "kind": kind,
                 "split": split,
-                "seeds": [seed for _, _, seed, *_ in chosen],
+                "seeds": [run.seed for run in cell],
                 "accuracy": [round(score, 2) for score in scores],
                 "mean": round(statistics.fmean(scores), 2),
                 "sd": round(statistics.stdev(scores), 2) if len(scores) > 1 else None,
-                "groups": {name: round(value, 2) for name, value in groups.items()},
+                "groups": groups,
                 "recipe": {name: spec[name] for name in fields if name in spec},
             }
         )
@@ -250,20 +266,16 @@ def main() -> None:
     parser.add_argument(
         "--spec", type=Path, default=None, help="write the spec to tune, and stop"
     )
-    asked = parser.parse_args()
+    options = parser.parse_args()
     MODEL_NAMES.register("characters-10", characters)
-    if asked.spec is not None:
-        write_text(asked.spec, json.dumps(spec_data(asked), indent=1) + "\n")
+    if options.spec is not None:
+        write_text(options.spec, json.dumps(spec_data(options), indent=1) + "\n")
         return
-    found = []
-    for one in runs(asked):
-        found.append(one)
-        kind, split, seed, record, _ = one
-        print(
-            f"{kind} {split} seed {seed}: {100 * (record.accuracy or 0):.2f}",
-            flush=True,
-        )
-        write_text(asked.json, json.dumps(summary(found), indent=1) + "\n")
+    trained: list[Trained] = []
+    for run in runs(options):
+        trained.append(run)
+        print(f"{run.kind} {run.split} seed {run.seed}: {run.accuracy:.2f}", flush=True)
+        write_text(options.json, json.dumps(summary(trained), indent=1) + "\n")
 
 
 if __name__ == "__main__":

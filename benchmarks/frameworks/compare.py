@@ -1,16 +1,18 @@
-"""Whole rounds of W1 by the simulator, pfl-research and Flower, each in its own environment.
+"""Whole rounds of W1 by the simulator, pfl-research and Flower.
 
-The same work for all: images, network, cohort, local steps, clipping, central Gaussian
-noise (see ``workload.py``). What differs: the simulator also draws a Poisson cohort by
-a certified plan, writes a ledger and measures each release; pfl-research and Flower
-account nothing here. Flower simulates through Ray, with one worker per core.
+Each in an environment of its own. The same work for all: images, network, cohort, local
+steps, clipping, central Gaussian noise (see ``workload.py``). What differs: the
+simulator also draws a Poisson cohort by a certified plan, writes a ledger and measures
+each release; pfl-research and Flower account nothing here. Flower simulates through
+Ray, with one worker per core.
 
 Each contestant runs twice as whole processes, with few and with more rounds; the
 difference is the cost of a round, what remains is the start. CPU seconds are those of
 the process and everything it started, read from ``/proc`` (Linux only). The
 environments are made on first use in ``--envs``.
 
-    python benchmarks/frameworks/compare.py [--only pfl] [--repeats 3] [--envs runs/envs]
+    python benchmarks/frameworks/compare.py [--only pfl] [--repeats 3]
+        [--envs runs/envs]
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ import venv
 from dataclasses import dataclass
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
+FOLDER = Path(__file__).resolve().parent
 MARK = "PRIVPLAN_CONTEST"
 """Environment variable by which the processes of a run are found."""
 ROUNDS = (2, 10)
@@ -77,15 +79,16 @@ def python_of(name: str, folder: Path) -> str:
         pip = [str(python), "-m", "pip", "install", "--quiet"]
         # pfl's own list of requirements asks for an older PyTorch.
         subprocess.run([*pip, "--no-deps", packages[0]], check=True)
-        of_pfl = ("attrs", "dm-tree", "packaging", "prv-accountant", "scipy")
-        needed = of_pfl if name == "pfl" else (packages[0],)
-        subprocess.run([*pip, *packages[1:], *needed], check=True)
+        requirements: tuple[str, ...] = (packages[0],)
+        if name == "pfl":
+            requirements = ("attrs", "dm-tree", "packaging", "prv-accountant", "scipy")
+        subprocess.run([*pip, *packages[1:], *requirements], check=True)
     return str(python)
 
 
 def usage(mark: str) -> dict[str, tuple[float, float]]:
-    """CPU seconds and resident memory in MB of every process with the mark, by its number."""
-    found = {}
+    """CPU seconds and memory in MB of the processes with the mark, by number."""
+    costs: dict[str, tuple[float, float]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if f"{MARK}={mark}".encode() not in (folder / "environ").read_bytes():
@@ -94,8 +97,9 @@ def usage(mark: str) -> dict[str, tuple[float, float]]:
         except OSError:
             continue  # it has ended, or is another user's
         memory = int(fields[21]) * os.sysconf("SC_PAGE_SIZE") / 1e6
-        found[folder.name] = ((int(fields[11]) + int(fields[12])) / CLOCK, memory)
-    return found
+        cpu = (int(fields[11]) + int(fields[12])) / CLOCK
+        costs[folder.name] = (cpu, memory)
+    return costs
 
 
 def run(name: str, python: str, rounds: int) -> Cost:
@@ -104,10 +108,11 @@ def run(name: str, python: str, rounds: int) -> Cost:
     Raises:
         SystemExit: it failed.
     """
-    mark, started = uuid.uuid4().hex, time.monotonic()
-    path = os.pathsep.join([str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")])
+    mark = uuid.uuid4().hex
+    started = time.monotonic()
+    path = os.pathsep.join([str(FOLDER.parents[1]), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, MARK: mark, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
-    script = str(HERE / FRAMEWORKS[name].script)
+    script = str(FOLDER / FRAMEWORKS[name].script)
     process = subprocess.Popen(
         [python, script, str(rounds)],
         env=environment,
@@ -129,6 +134,29 @@ def run(name: str, python: str, rounds: int) -> Cost:
     return Cost(sum(seconds.values()), time.monotonic() - started, memory)
 
 
+@dataclass(frozen=True)
+class Pair:
+    """The costs of a run with few rounds and of one with more, ``ROUNDS``."""
+
+    short: Cost
+    long: Cost
+
+    @property
+    def cpu(self) -> float:
+        """CPU seconds of a round."""
+        return (self.long.cpu - self.short.cpu) / (ROUNDS[1] - ROUNDS[0])
+
+    @property
+    def wall(self) -> float:
+        """Wall seconds of a round."""
+        return (self.long.wall - self.short.wall) / (ROUNDS[1] - ROUNDS[0])
+
+    @property
+    def start(self) -> float:
+        """CPU seconds of the start."""
+        return self.short.cpu - ROUNDS[0] * self.cpu
+
+
 def main() -> None:
     """Run every contestant and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -141,34 +169,36 @@ def main() -> None:
     parser.add_argument(
         "--envs", type=Path, default=Path("runs/envs"), help="environments"
     )
-    chosen = parser.parse_args()
-    pythons = {name: python_of(name, chosen.envs) for name in chosen.only or FRAMEWORKS}
-    costs: dict[str, list[tuple[Cost, Cost]]] = {name: [] for name in pythons}
-    for _ in range(chosen.repeats):
+    options = parser.parse_args()
+    names = options.only or list(FRAMEWORKS)
+    pythons = {name: python_of(name, options.envs) for name in names}
+    costs: dict[str, list[Pair]] = {name: [] for name in pythons}
+    for _ in range(options.repeats):
         for name, python in pythons.items():
-            few, more = (run(name, python, rounds) for rounds in ROUNDS)
-            costs[name].append((few, more))
+            short = run(name, python, ROUNDS[0])
+            long = run(name, python, ROUNDS[1])
+            costs[name].append(Pair(short, long))
+    print_table(costs)
+
+
+def print_table(costs: dict[str, list[Pair]]) -> None:
+    """Print medians over the repetitions, a row per contestant."""
+    heads = f"{'CPU s/round':>12}{'ratio':>7}{'wall s/round':>13}{'start CPU s':>12}"
+    print(f"{'':12}{heads}{'MB':>7}")
     reference = costs.get("privplan")
-    more_rounds = ROUNDS[1] - ROUNDS[0]
-    print(
-        f"{'':12}{'CPU s/round':>12}{'ratio':>7}{'wall s/round':>13}{'start CPU s':>12}{'MB':>7}"
-    )
     for name, pairs in costs.items():
-        cpu = [(more.cpu - few.cpu) / more_rounds for few, more in pairs]
-        wall = [(more.wall - few.wall) / more_rounds for few, more in pairs]
-        start = [
-            few.cpu - ROUNDS[0] * each
-            for (few, _), each in zip(pairs, cpu, strict=True)
-        ]
         ratio = ""
         if reference is not None:
-            ours = [(more.cpu - few.cpu) / more_rounds for few, more in reference]
-            ratio = f"{statistics.median(a / b for a, b in zip(cpu, ours, strict=True)):.2f}"
-        memory = max(more.memory for _, more in pairs)
-        print(
-            f"{name:12}{statistics.median(cpu):12.2f}{ratio:>7}{statistics.median(wall):13.2f}"
-            f"{statistics.median(start):12.1f}{memory:7.0f}"
-        )
+            ratios = [
+                theirs.cpu / ours.cpu
+                for theirs, ours in zip(pairs, reference, strict=True)
+            ]
+            ratio = f"{statistics.median(ratios):.2f}"
+        cpu = statistics.median(pair.cpu for pair in pairs)
+        wall = statistics.median(pair.wall for pair in pairs)
+        start = statistics.median(pair.start for pair in pairs)
+        memory = max(pair.long.memory for pair in pairs)
+        print(f"{name:12}{cpu:12.2f}{ratio:>7}{wall:13.2f}{start:12.1f}{memory:7.0f}")
 
 
 if __name__ == "__main__":

@@ -217,7 +217,7 @@ def _numbers_of(data: dict[str, Any]) -> list[Number]:
         label = f"{group.name}: clients"
         numbers.append(Number(f"{path}.clients", label, group.clients))
 
-    decided = {*spec.planning.free}
+    decided: set[str] = {*spec.planning.free}
     if spec.recipe is not None:
         decided |= {*spec.recipe.decides}
     for name in ("rounds", "cohort"):

@@ -1,4 +1,4 @@
-"""What a new user of the Python interface writes: arguments, first guesses, small programs."""
+"""What a new user of the Python interface writes: arguments, guesses, programs."""
 
 _RELEASES = "history, accountants, releases"
 SIGNATURES = {

@@ -1,4 +1,4 @@
-"""``benchmarks/gpu.sh``: one line without a device; its program on a small slice of the work."""
+"""``benchmarks/gpu.py`` on a small slice of its work, without a GPU."""
 
 import json
 import os
@@ -28,17 +28,17 @@ def test_the_program_measures_all_workloads(device, tmp_path):
         env=environment,
     )
     [file] = tmp_path.glob("gpu-*.json")
-    found = json.loads(file.read_text())
-    assert [one["model"] for one in found["workloads"]] == [
+    result = json.loads(file.read_text())
+    assert [workload["model"] for workload in result["workloads"]] == [
         "cnn-2",
         "resnet-18",
         "cnn-2",
     ]
-    waits = [one["synchronisations"] for one in found["workloads"]]
+    waits = [workload["synchronisations"] for workload in result["workloads"]]
     assert waits == ([None] * 3 if device == "cpu" else [0] * 3)
-    for one in found["workloads"]:
-        assert one["difference"] < 1e-2
-        median = sorted(one["seconds"]["simulator"])[0]
-        assert one["images_per_second"]["simulator"] == pytest.approx(
-            one["images"] / median
+    for workload in result["workloads"]:
+        assert workload["difference"] < 1e-2
+        median = sorted(workload["seconds"]["simulator"])[0]
+        assert workload["images_per_second"]["simulator"] == pytest.approx(
+            workload["images"] / median
         )

@@ -35,53 +35,79 @@ NOT_REPRODUCED = "not reproduced"
 CONTRADICTED = "contradicted by proof"
 NOT_RUN = "not run"
 VERDICTS = (REPRODUCED, ORDER, UNDECIDED, NOT_REPRODUCED, CONTRADICTED, NOT_RUN)
-LEVEL = 0.05
-MOST_SEEDS = 1000
+LEVEL = 0.05  # chance of any wrong verdict in a table
+MOST_SEEDS = 1000  # more than anybody runs; how many would decide is not sought beyond
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The verdict on a claim."""
+    """The verdict on a claim.
 
-    verdict: str  # one of ``VERDICTS``
-    evidence: str  # the numbers that it rests on
+    Attributes:
+        verdict: one of ``VERDICTS``.
+        evidence: the numbers that it rests on.
+    """
+
+    verdict: str
+    evidence: str
 
 
 NO_ROWS = Outcome(NOT_RUN, "no run has these rows")
 Judge = Callable[["Result"], Outcome]
 """A rule for numbers that are computed: bounds, plans and printed values."""
-Asked = tuple[str, list[tuple[float, str, str]]]
+Comparison = tuple[str, list[tuple[float, str, str]]]
 """A difference in words, and its terms: factor, row and column of a cell."""
 
 
 @dataclass(frozen=True)
 class Differences:
-    """Differences that a claim says are above 0."""
+    """Differences that a claim says are above 0.
 
-    of: Callable[[Result], list[Asked]]
-    margin: float = 0.0  # how far below 0 a difference may be
+    Attributes:
+        of: the comparisons of a result.
+        margin: how far below 0 a difference may be.
+    """
+
+    of: Callable[[Result], list[Comparison]]
+    margin: float = 0.0
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of a paper about one of its tables."""
+    """A statement of a paper about one of its tables.
 
-    text: str  # the statement
-    rule: Judge | Differences  # how it is judged
-    note: str = ""  # what is known beside the result; shown after the evidence
+    Attributes:
+        text: the statement.
+        rule: how it is judged.
+        note: what else is to be said of the result; shown after the evidence.
+    """
+
+    text: str
+    rule: Judge | Differences
+    note: str = ""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A difference of cells, with its standard error."""
+    """A difference of cells, with its standard error.
 
-    where: str  # the rows and the column, in words
-    found: float  # ours
-    error: float | None  # its standard error: 0 of computed numbers, None with one seed
-    freedom: float  # degrees of freedom
-    printed: float | None  # the published one; None where a part of it is not printed
-    printed_error: float  # its standard error; 0 where it cannot be known
-    margin: float = 0.0  # how far below 0 it may be
+    Attributes:
+        where: the rows and the column, in words.
+        found: ours.
+        error: its standard error: 0 of computed numbers, None with one seed.
+        freedom: degrees of freedom.
+        printed: the published one; None where a part of it is not printed.
+        printed_error: its standard error; 0 where it cannot be known.
+        margin: how far below 0 it may be.
+    """
+
+    where: str
+    found: float
+    error: float | None
+    freedom: float
+    printed: float | None
+    printed_error: float
+    margin: float = 0.0
 
     @property
     def excess(self) -> float:
@@ -106,17 +132,23 @@ class Difference:
         return abs(self.found - self.printed) <= _quantile(self.freedom) * error
 
     def seeds(self, level: float) -> float:
-        """Seeds at which p would be at a level, if the difference and its spread stay; inf."""
+        """Seeds at which p would be at a level, if the difference and its spread stay.
+
+        Infinite where ``MOST_SEEDS`` do not suffice.
+        """
         if not self.error or self.excess == 0:
             return math.inf
-        many = np.arange(2, MOST_SEEDS + 1)
+        counts = np.arange(2, MOST_SEEDS + 1)
         spread = self.error * math.sqrt(self.freedom + 1)
-        t = abs(self.excess) * np.sqrt(many) / spread
-        reached = many[np.asarray(2 * special.stdtr(many - 1, -t) <= level)]
-        return float(reached[0]) if len(reached) else math.inf
+        t = abs(self.excess) * np.sqrt(counts) / spread
+        p_values = np.asarray(2 * special.stdtr(counts - 1, -t))
+        sufficient = counts[p_values <= level]
+        return float(sufficient[0]) if len(sufficient) else math.inf
 
     def __str__(self) -> str:
-        printed = "" if self.printed is None else f" (printed {self.printed:+.2f})"
+        printed = ""
+        if self.printed is not None:
+            printed = f" (printed {self.printed:+.2f})"
         if not self.error:
             return f"{self.where}: {self.found:+.4g}{printed}"
         half = _quantile(self.freedom) * self.error
@@ -125,47 +157,58 @@ class Difference:
 
 
 def _quantile(freedom: float) -> float:
+    """Student's t at which both tails together have the chance ``LEVEL``."""
     return float(special.stdtrit(freedom, 1 - LEVEL / 2))
 
 
-def difference(asked: Asked, result: Result, margin: float = 0.0) -> Difference | None:
+def difference(
+    comparison: Comparison, result: Result, margin: float = 0.0
+) -> Difference | None:
     """A difference of a result's cells; None where one of them was not run."""
-    where, named = asked
-    cells = [result.at(row, column) for _, row, column in named]
-    known = [cell for cell in cells if cell is not None]
-    if len(known) < len(cells):
-        return None
-    factors = [factor for factor, _, _ in named]
-    terms = list(zip(factors, known, strict=True))
-    counts = [len(cell.values) for cell in known]
-    error: float | None
-    if not result.seeds:
-        error, freedom = 0.0, math.inf
-    elif min(counts) < 2:
-        error, freedom = None, 0.0
-    elif len(set(counts)) == 1:
-        rows = np.array([factor * np.array(cell.values) for factor, cell in terms]).sum(
-            axis=0
-        )
-        error, freedom = (
-            statistics.stdev(rows.tolist()) / math.sqrt(counts[0]),
-            counts[0] - 1,
-        )
-    else:
-        parts = [(factor * (cell.error or 0.0)) ** 2 for factor, cell in terms]
-        error = math.sqrt(sum(parts))
-        freedom = sum(parts) ** 2 / sum(
-            part**2 / (n - 1) for part, n in zip(parts, counts, strict=True)
-        )
-    values = [cell.published for cell in known]
+    where, terms_by_place = comparison
+    terms: list[tuple[float, Cell]] = []
+    for factor, row, column in terms_by_place:
+        cell = result.cell_at(row, column)
+        if cell is None:
+            return None
+        terms.append((factor, cell))
+
+    # Computed numbers have no error.
+    error: float | None = 0.0
+    freedom = math.inf
+    if result.seeds:
+        error, freedom = _error(terms)
     printed = None
-    if None not in values:
+    if all(cell.published is not None for _, cell in terms):
         printed = sum(factor * (cell.published or 0.0) for factor, cell in terms)
-    printed_error = math.hypot(
-        *(factor * (cell.published_error or 0.0) for factor, cell in terms)
+    return Difference(
+        where,
+        sum(factor * cell.mean for factor, cell in terms),
+        error,
+        freedom,
+        printed,
+        math.hypot(*(factor * (cell.published_error or 0.0) for factor, cell in terms)),
+        margin,
     )
-    found = sum(factor * cell.mean for factor, cell in terms)
-    return Difference(where, found, error, freedom, printed, printed_error, margin)
+
+
+def _error(terms: Sequence[tuple[float, Cell]]) -> tuple[float | None, float]:
+    """Standard error of a difference, None with one seed; degrees of freedom."""
+    counts = [len(cell.values) for _, cell in terms]
+    if min(counts) < 2:
+        return None, 0.0
+    if len(set(counts)) == 1:
+        # Cells with the same seeds: the differences by seed.
+        weighted = [factor * np.array(cell.values) for factor, cell in terms]
+        by_seed = np.array(weighted).sum(axis=0)
+        error = statistics.stdev(by_seed.tolist()) / math.sqrt(counts[0])
+        return error, counts[0] - 1
+    # Welch: the variances of the means add up.
+    parts = [(factor * (cell.error or 0.0)) ** 2 for factor, cell in terms]
+    freedom = sum(parts) ** 2 / sum(
+        part**2 / (count - 1) for part, count in zip(parts, counts, strict=True)
+    )
+    return math.sqrt(sum(parts)), freedom
 
 
 def ahead(
@@ -173,79 +216,127 @@ def ahead(
     *,
     columns: Sequence[str] = (),
     as_printed: bool = False,
-) -> Callable[[Result], list[Asked]]:
+) -> Callable[[Result], list[Comparison]]:
     """One row has larger numbers than another, for each pair, in every column.
 
     With ``as_printed`` the larger one is the one with the larger printed number in the
     column.
     """
-    known = [tuple(pair) for pair in pairs]
+    rows = [(high, low) for high, low in pairs]
 
-    def asked(result: Result) -> list[Asked]:
-        found = []
+    def comparisons(result: Result) -> list[Comparison]:
+        leads: list[Comparison] = []
         for column in columns or result.columns:
-            for high, low in known:
-                cells = [result.at(high, column), result.at(low, column)]
-                first, second = (
-                    None if cell is None else cell.published for cell in cells
-                )
-                if as_printed and first is not None and second is not None:
-                    if first == second:
-                        continue
-                    high, low = (high, low) if first > second else (low, high)
-                terms = [(1.0, high, column), (-1.0, low, column)]
-                found.append((f"{high} over {low}, {column}", terms))
-        return found
+            for high, low in rows:
+                lead = 1.0
+                if as_printed:
+                    lead = _printed_lead(result, column, high, low)
+                if lead > 0:
+                    leads.append(_lead(high, low, column))
+                elif lead < 0:
+                    leads.append(_lead(low, high, column))
+        return leads
 
-    return asked
+    return comparisons
+
+
+def _lead(high: str, low: str, column: str) -> Comparison:
+    """A row over another one, in a column."""
+    return f"{high} over {low}, {column}", [(1.0, high, column), (-1.0, low, column)]
+
+
+def _printed_lead(result: Result, column: str, high: str, low: str) -> float:
+    """A printed number over another one; 1 where one of them is not printed."""
+    high_cell = result.cell_at(high, column)
+    low_cell = result.cell_at(low, column)
+    if high_cell is None or low_cell is None:
+        return 1.0
+    if high_cell.published is None or low_cell.published is None:
+        return 1.0
+    return high_cell.published - low_cell.published
 
 
 def rises(
     rows: Sequence[str], *, sign: float = 1.0, columns: Sequence[str] = ()
-) -> Callable[[Result], list[Asked]]:
+) -> Callable[[Result], list[Comparison]]:
     """Rows rise from each column to the next; they fall where the sign is -1."""
     word = "rises" if sign > 0 else "falls"
-    return lambda result: [
-        (
-            f"{row} {word}, {before} to {after}",
-            [(sign, row, after), (-sign, row, before)],
-        )
-        for row in rows
-        for before, after in pairwise(columns or result.columns)
-    ]
+
+    def comparisons(result: Result) -> list[Comparison]:
+        steps: list[Comparison] = []
+        for row in rows:
+            for before, after in pairwise(columns or result.columns):
+                terms = [(sign, row, after), (-sign, row, before)]
+                steps.append((f"{row} {word}, {before} to {after}", terms))
+        return steps
+
+    return comparisons
 
 
 def lead_rises(
     high: str, low: str, *, sign: float = 1.0
-) -> Callable[[Result], list[Asked]]:
-    """A row's lead over another one grows from the first column to the last; sign -1: shrinks."""
+) -> Callable[[Result], list[Comparison]]:
+    """A row's lead over another one grows from the first column to the last.
 
-    def asked(result: Result) -> list[Asked]:
-        first, last = result.columns[0], result.columns[-1]
-        ends = [(sign, last), (-sign, first)]
+    It shrinks where the sign is -1.
+    """
+
+    def comparisons(result: Result) -> list[Comparison]:
+        first = result.columns[0]
+        last = result.columns[-1]
         terms = [
-            (s * f, row, end)
-            for s, end in ends
-            for f, row in ((1.0, high), (-1.0, low))
+            (sign, high, last),
+            (-sign, low, last),
+            (-sign, high, first),
+            (sign, low, first),
         ]
-        more, less = (last, first) if sign > 0 else (first, last)
-        return [(f"lead of {high} over {low}, {more} over {less}", terms)]
+        columns = f"{last} over {first}" if sign > 0 else f"{first} over {last}"
+        return [(f"lead of {high} over {low}, {columns}", terms)]
 
-    return asked
-
-
-def _p(every: Sequence[Difference], *, held: bool) -> float:
-    """The p-value of all differences above 0, or of one below; 1 where they are not."""
-    if held:
-        return max(one.p if one.excess > 0 else 1.0 for one in every)
-    below = [one.p for one in every if one.excess < 0]
-    return min([1.0, *(len(every) * p for p in below)])
+    return comparisons
 
 
-def _seeds(every: Sequence[Difference], level: float) -> float:
-    """How many seeds would decide at a level."""
-    below = [one.seeds(level / len(every)) for one in every if one.excess < 0]
-    return min(below) if below else max(one.seeds(level) for one in every)
+@dataclass
+class _Judged:
+    """What the seeds say of a claim of differences.
+
+    Attributes:
+        differences: those of which all cells were run.
+        missing: how many were not.
+        p: p-value by Holm's procedure over the claims of the table.
+        seeds: how many would decide; 0 where it is decided.
+    """
+
+    differences: list[Difference]
+    missing: int
+    p: float = 1.0
+    seeds: float = 0.0
+
+    @property
+    def below(self) -> list[Difference]:
+        """Differences on the wrong side."""
+        return [item for item in self.differences if item.excess < 0]
+
+    @property
+    def p_alone(self) -> float:
+        """The p-value of all differences above 0, or of one below; at most 1."""
+        p_of_all = max(item.p if item.excess > 0 else 1.0 for item in self.differences)
+        p_below = [len(self.differences) * item.p for item in self.below]
+        return min([1.0, p_of_all, *p_below])
+
+    def seeds_for(self, level: float) -> float:
+        """How many seeds would decide at a level."""
+        if self.below:
+            level_of_each = level / len(self.differences)
+            return min(item.seeds(level_of_each) for item in self.below)
+        return max(item.seeds(level) for item in self.differences)
+
+    @property
+    def deciding(self) -> Difference:
+        """Of which the p-value is: the surest lag, or the least sure lead."""
+        if self.below:
+            return min(self.below, key=lambda item: (item.p, item.excess))
+        return sorted(self.differences, key=lambda item: (item.p, -item.excess))[-1]
 
 
 def verdicts(claims: Sequence[Claim], result: Result) -> list[Outcome]:
@@ -255,73 +346,81 @@ def verdicts(claims: Sequence[Claim], result: Result) -> list[Outcome]:
     interval of ours; ``not reproduced`` a difference on the wrong side; ``undecided``
     is neither.
     """
-    found: list[tuple[list[Difference], int]] = []
-    for claim in claims:
-        asked = claim.rule.of(result) if isinstance(claim.rule, Differences) else []
-        each = [difference(one, result, claim.rule.margin) for one in asked]  # type: ignore[union-attr]
-        found.append(([one for one in each if one is not None], each.count(None)))
-    least = [
-        min(_p(one, held=True), _p(one, held=False)) if one else 2.0 for one, _ in found
-    ]
-    many = sum(p <= 1 for p in least)
-    adjusted, before = dict.fromkeys(range(len(claims)), 1.0), 0.0
-    seeds, needed = dict.fromkeys(adjusted, 0.0), 0.0
-    for rank, at in enumerate(sorted(adjusted, key=lambda at: least[at])[:many]):
-        adjusted[at] = before = max(before, min(1.0, (many - rank) * least[at]))
-        if before > LEVEL and result.seeds:  # after those before it are decided
-            seeds[at] = needed = max(
-                needed, _seeds(found[at][0], LEVEL / (many - rank))
-            )
-    outcomes = []
-    for at, (claim, (every, missing)) in enumerate(zip(claims, found, strict=True)):
+    judged = [_judged(claim.rule, result) for claim in claims]
+    _adjust([item for item in judged if item.differences], bool(result.seeds))
+    outcomes: list[Outcome] = []
+    for claim, item in zip(claims, judged, strict=True):
         if isinstance(claim.rule, Differences):
-            one = _outcome(every, missing, adjusted[at], seeds[at], result)
+            outcome = _outcome(item, result)
         else:
-            one = claim.rule(result)
-        words = f"{one.evidence}; {claim.note}" if claim.note else one.evidence
-        outcomes.append(Outcome(one.verdict, words))
+            outcome = claim.rule(result)
+        evidence = outcome.evidence
+        if claim.note:
+            evidence = f"{evidence}; {claim.note}"
+        outcomes.append(Outcome(outcome.verdict, evidence))
     return outcomes
 
 
-def _outcome(
-    every: Sequence[Difference], missing: int, p: float, seeds: float, result: Result
-) -> Outcome:
+def _judged(rule: Judge | Differences, result: Result) -> _Judged:
+    """The differences of a rule; none of a rule for computed numbers."""
+    judged = _Judged([], 0)
+    if isinstance(rule, Differences):
+        for comparison in rule.of(result):
+            item = difference(comparison, result, rule.margin)
+            if item is None:
+                judged.missing += 1
+            else:
+                judged.differences.append(item)
+    return judged
+
+
+def _adjust(judged: Sequence[_Judged], has_seeds: bool) -> None:
+    """Sets p-values by Holm's procedure, and the seeds that would decide."""
+    p = 0.0
+    seeds = 0.0
+    for rank, item in enumerate(sorted(judged, key=lambda item: item.p_alone)):
+        remaining = len(judged) - rank
+        p = max(p, min(1.0, remaining * item.p_alone))
+        item.p = p
+        if p > LEVEL and has_seeds:  # after those before it are decided
+            seeds = max(seeds, item.seeds_for(LEVEL / remaining))
+            item.seeds = seeds
+
+
+def _outcome(judged: _Judged, result: Result) -> Outcome:
     """The verdict on a claim, from the p-value that Holm's procedure gives."""
-    if not every:
+    differences = judged.differences
+    if not differences:
         return NO_ROWS
-    least = min(every, key=lambda one: one.excess)
-    held, decided = least.excess > 0, p <= LEVEL or not result.seeds
-    count = sum(one.excess > 0 for one in every)
-    # with seeds the one that the p-value is of: the least sure lead, or the surest lag
-    below, word = (
-        [one for one in every if one.excess < 0],
-        "deciding" if result.seeds else "least",
-    )
+    smallest = min(differences, key=lambda item: item.excess)
+    is_right = smallest.excess > 0
+    is_decided = judged.p <= LEVEL or not result.seeds
+
+    shown = judged.deciding if result.seeds else smallest
+    evidence = str(shown)
+    if len(differences) > 1:
+        count = sum(item.excess > 0 for item in differences)
+        word = "deciding" if result.seeds else "least"
+        evidence = f"right in {count} of {len(differences)}; {word} {shown}"
     if result.seeds:
-        sure = sorted(
-            below or every,
-            key=lambda one: (one.p, one.excess if below else -one.excess),
-        )
-        least = sure[0 if below else -1]
-    words = (
-        str(least)
-        if len(every) == 1
-        else f"right in {count} of {len(every)}; {word} {least}"
-    )
-    if result.seeds:
-        words += f"; p {p:.2g}"
-    if missing and (held or not decided):
-        return Outcome(
-            NOT_RUN, f"{len(every)} of {len(every) + missing} comparisons run: {words}"
-        )
-    if not decided:
-        if any(one.error is None for one in every):
-            return Outcome(UNDECIDED, f"{words}; one seed has no interval")
-        enough = f"{seeds:.0f}" if math.isfinite(seeds) else f"more than {MOST_SEEDS:,}"
-        return Outcome(UNDECIDED, f"{words}; {enough} seeds would decide")
-    if held and result.size == "full" and all(one.agrees for one in every):
-        return Outcome(REPRODUCED, words)
-    return Outcome(ORDER if held else NOT_REPRODUCED, words)
+        evidence += f"; p {judged.p:.2g}"
+
+    if judged.missing and (is_right or not is_decided):
+        total = len(differences) + judged.missing
+        ran = f"{len(differences)} of {total} comparisons run"
+        return Outcome(NOT_RUN, f"{ran}: {evidence}")
+    if not is_decided and any(item.error is None for item in differences):
+        return Outcome(UNDECIDED, f"{evidence}; one seed has no interval")
+    if not is_decided:
+        enough = f"more than {MOST_SEEDS:,}"
+        if math.isfinite(judged.seeds):
+            enough = f"{judged.seeds:.0f}"
+        return Outcome(UNDECIDED, f"{evidence}; {enough} seeds would decide")
+    if not is_right:
+        return Outcome(NOT_REPRODUCED, evidence)
+    if result.size == "full" and all(item.agrees for item in differences):
+        return Outcome(REPRODUCED, evidence)
+    return Outcome(ORDER, evidence)
 
 
 def printed_within(tolerance: float) -> Judge:
@@ -337,11 +436,11 @@ def printed_within(tolerance: float) -> Judge:
             return Outcome(NOT_RUN, "no printed number was computed")
         near = sum(distance <= tolerance for distance, _ in cells)
         _, worst = max(cells, key=lambda pair: pair[0])
-        verdict = REPRODUCED if near == len(cells) else NOT_REPRODUCED
-        far = f"{worst.row}, {worst.column}: {worst.mean:.4g}, printed {worst.published:g}"
-        return Outcome(
-            verdict, f"{near} of {len(cells)} within {tolerance:g}; farthest {far}"
+        evidence = (
+            f"{near} of {len(cells)} within {tolerance:g}; farthest {worst.row}, "
+            f"{worst.column}: {worst.mean:.4g}, printed {worst.published:g}"
         )
+        return Outcome(REPRODUCED if near == len(cells) else NOT_REPRODUCED, evidence)
 
     return judge
 
@@ -384,15 +483,17 @@ class Cell(Value):
     @property
     def error(self) -> float | None:
         """Standard error of the mean; None with one value."""
-        many = len(self.values)
-        return statistics.stdev(self.values) / math.sqrt(many) if many > 1 else None
+        count = len(self.values)
+        if count < 2:
+            return None
+        return statistics.stdev(self.values) / math.sqrt(count)
 
     @property
     def half(self) -> float | None:
         """Half of the mean's interval of 95% (Student's t); None with one value."""
-        return (
-            None if self.error is None else _quantile(len(self.values) - 1) * self.error
-        )
+        if self.error is None:
+            return None
+        return _quantile(len(self.values) - 1) * self.error
 
 
 class Result(Value):
@@ -417,11 +518,12 @@ class Result(Value):
     machine: str = Field(default_factory=machine_kind)
     cells: tuple[Cell, ...]
 
-    def at(self, row: str, column: str) -> Cell | None:
+    def cell_at(self, row: str, column: str) -> Cell | None:
         """The cell of a row and a column; None where there is none."""
-        return next(
-            (one for one in self.cells if (one.row, one.column) == (row, column)), None
-        )
+        for cell in self.cells:
+            if cell.row == row and cell.column == column:
+                return cell
+        return None
 
     @property
     def rows(self) -> list[str]:

@@ -8,6 +8,7 @@ import io
 import json
 import re
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -105,9 +106,9 @@ def command(
     plot: str | None,
     output: Path,
 ) -> None:
-    """Print a table beside the published one, with a verdict per claim, and store it as JSON."""
-    from privplan.contrib.reproduction.claims import Result, Size, verdicts
-    from privplan.contrib.reproduction.tables import table_of, tables
+    """Print a table beside the published one, with a verdict per claim; store it."""
+    from privplan.contrib.reproduction.claims import Result
+    from privplan.contrib.reproduction.tables import tables
     from privplan.errors import InputError
     from privplan.files import write_bytes
     from privplan.report.style import picture, picture_name
@@ -118,80 +119,127 @@ def command(
             raise InputError.one("table", "must be left out with --list", table)
         _list(tables(), form)
         return
-    if table is None:
-        raise InputError.one(
-            "table", "must be one of privplan reproduce --list", "nothing"
-        )
-    chosen = table_of(table)
-    if chosen.kind == "left out":
-        raise InputError.one(
-            "table", f"cannot be reproduced: {chosen.left_out}", chosen.name
-        )
-    if size is not None and size not in get_args(Size):
-        raise InputError.one(
-            "size", f"must be one of {', '.join(get_args(Size))}", size
-        )
+    chosen = _reproducible(table, size)
     if chosen.planned is not None:
-        if size == "reduced":
-            raise InputError.one(
-                "size", f"must be full for {chosen.name}, a table of plans", size
-            )
         rule = f"must be left out for {chosen.name}, a table of plans"
         render.refuse_options(context, _OF_RUNS, rule)
         result = Result(table=chosen.name, size="full", cells=chosen.computed())
     else:
-        from privplan.contrib.reproduction.runs import run_table
-
-        wanted: Any = size or ("reduced" if "reduced" in chosen.trained else "full")
-        options = [f"--device={device}", *(["--download"] if download else [])]
-        options += [f"--data-dir={data_dir}"] if data_dir is not None else []
-        folder, earlier = (
-            output / f"{chosen.name}-{wanted}",
-            output / f"{chosen.name}.json",
-        )
-        if wanted not in chosen.minutes:
-            about = chosen.sizes.get(wanted, "the paper's setting")
-            render.status(
-                f"{wanted} size, time not measured: {about}; Ctrl-C keeps finished runs"
-            )
-        with render.progress(chosen.name) as progress:
-            result = run_table(
-                chosen,
-                wanted,
-                seeds,
-                folder,
-                execute,
-                options=options,
-                jobs=jobs,
-                rows=rows,
-                stored=Result.load(earlier) if earlier.is_file() else None,
-                progress=progress,
-                finished=lambda found, cell: _status(found, cell, output),
-            )
+        options = [f"--device={device}"]
+        if download:
+            options.append("--download")
+        if data_dir is not None:
+            options.append(f"--data-dir={data_dir}")
+        result = _trained(chosen, size, seeds, rows, output, options, jobs)
     stored = result.save(output)
     if plot is not None:
         panels = list(panels_of(chosen, result))
-        write_bytes(
-            plot, picture(panels, drawn_as, columns=2 if len(panels) > 1 else 1)
+        columns = 2 if len(panels) > 1 else 1
+        write_bytes(plot, picture(panels, drawn_as, columns=columns))
+    _print(chosen, result, form)
+    if form == "table":
+        render.text(f"wrote {stored}")
+
+
+def _reproducible(name: str | None, size: str | None) -> Table:
+    """The table of a name.
+
+    Raises:
+        InputError: for a table that nothing computes, or a size that it does not have.
+    """
+    from privplan.contrib.reproduction.claims import Size
+    from privplan.contrib.reproduction.tables import table_of
+    from privplan.errors import InputError
+
+    if name is None:
+        rule = "must be one of privplan reproduce --list"
+        raise InputError.one("table", rule, "nothing")
+    table = table_of(name)
+    if table.kind == "left out":
+        rule = f"cannot be reproduced: {table.left_out}"
+        raise InputError.one("table", rule, table.name)
+    if size is not None and size not in get_args(Size):
+        rule = f"must be one of {', '.join(get_args(Size))}"
+        raise InputError.one("size", rule, size)
+    if table.planned is not None and size == "reduced":
+        rule = f"must be full for {table.name}, a table of plans"
+        raise InputError.one("size", rule, size)
+    return table
+
+
+def _trained(
+    table: Table,
+    size_or_default: str | None,
+    seeds: int,
+    rows: Sequence[str],
+    output: Path,
+    options: Sequence[str],
+    jobs: int,
+) -> Result:
+    """A table of runs; runs that are finished are not repeated.
+
+    Args:
+        table: the table.
+        size_or_default: its size; reduced where the table has it, when left out.
+        seeds: runs of a cell.
+        rows: heads of rows to run; all when left out.
+        output: folder of results.
+        options: further options of the command, on which no result depends.
+        jobs: runs at a time.
+    """
+    from privplan.contrib.reproduction.claims import Result
+    from privplan.contrib.reproduction.runs import run_table
+
+    size: Any = size_or_default
+    if size is None:
+        size = "reduced" if "reduced" in table.trained else "full"
+    if size not in table.minutes:
+        about = table.sizes.get(size, "the paper's setting")
+        render.status(
+            f"{size} size, time not measured: {about}; Ctrl-C keeps finished runs"
         )
-    claims = list(zip(chosen.claims, verdicts(chosen.claims, result), strict=True))
+    earlier = output / f"{table.name}.json"
+    with render.progress(table.name) as progress:
+        return run_table(
+            table,
+            size,
+            seeds,
+            output / f"{table.name}-{size}",
+            execute,
+            options=options,
+            jobs=jobs,
+            rows=rows,
+            stored=Result.load(earlier) if earlier.is_file() else None,
+            progress=progress,
+            finished=lambda result, cell: _status(result, cell, output),
+        )
+
+
+def _print(table: Table, result: Result, form: str) -> None:
+    """Print a result in one of ``FORMS``."""
+    from privplan.contrib.reproduction.claims import verdicts
+
+    outcomes = verdicts(table.claims, result)
     if form == "json":
-        outcomes = [
-            {"claim": claim.text, "verdict": found.verdict, "evidence": found.evidence}
-            for claim, found in claims
+        judged = [
+            {
+                "claim": claim.text,
+                "verdict": outcome.verdict,
+                "evidence": outcome.evidence,
+            }
+            for claim, outcome in zip(table.claims, outcomes, strict=True)
         ]
-        render.data({**result.model_dump(mode="json"), "claims": outcomes})
+        render.data({**result.model_dump(mode="json"), "claims": judged})
     elif form == "csv":
-        shown = io.StringIO()
-        csv.writer(shown, lineterminator="\n").writerows(
-            [HEADS, *map(_line, result.cells)]
-        )
-        render.text(shown.getvalue().rstrip())
+        buffer = io.StringIO()
+        writer = csv.writer(buffer, lineterminator="\n")
+        writer.writerow(HEADS)
+        writer.writerows(map(_line, result.cells))
+        render.text(buffer.getvalue().rstrip())
     elif form == "latex":
         render.text(_latex(result))
     else:
-        _show(chosen, result, [(claim.text, found) for claim, found in claims])
-        render.text(f"wrote {stored}")
+        _show(table, result, outcomes)
 
 
 HEADS = ("row", "column", "found", "low", "high", "seeds", "printed")
@@ -199,19 +247,19 @@ HEADS = ("row", "column", "found", "low", "high", "seeds", "printed")
 
 def _line(cell: Cell) -> list[str]:
     """A cell with its interval of 95%; empty where there is none."""
-    half, known = cell.half, "" if cell.published is None else f"{cell.published:g}"
-    ends = (
-        ["", ""]
-        if half is None
-        else [f"{cell.mean - half:.6g}", f"{cell.mean + half:.6g}"]
-    )
+    low = ""
+    high = ""
+    if cell.half is not None:
+        low = f"{cell.mean - cell.half:.6g}"
+        high = f"{cell.mean + cell.half:.6g}"
     return [
         csv_cell(cell.row),
         csv_cell(cell.column),
         f"{cell.mean:.6g}",
-        *ends,
+        low,
+        high,
         str(len(cell.values)),
-        known,
+        "" if cell.published is None else f"{cell.published:g}",
     ]
 
 
@@ -219,11 +267,12 @@ def _latex(result: Result) -> str:
     """A tabular of the rows by the columns, with the printed numbers in brackets."""
     lines = [["", *map(in_latex, result.columns)]]
     for row in result.rows:
-        cells = [result.at(row, column) for column in result.columns]
-        shown = ["" if cell is None else _words(cell, r" $\pm$ ") for cell in cells]
-        lines.append([in_latex(row), *shown])
+        cells = [result.cell_at(row, column) for column in result.columns]
+        texts = ["" if cell is None else _words(cell, r" $\pm$ ") for cell in cells]
+        lines.append([in_latex(row), *texts])
     body = " \\\\\n".join(" & ".join(line) for line in lines)
-    return f"\\begin{{tabular}}{{l{'r' * len(result.columns)}}}\n{body} \\\\\n\\end{{tabular}}"
+    columns = "r" * len(result.columns)
+    return f"\\begin{{tabular}}{{l{columns}}}\n{body} \\\\\n\\end{{tabular}}"
 
 
 def _words(cell: Cell, sign: str = " ± ") -> str:
@@ -236,74 +285,107 @@ def _words(cell: Cell, sign: str = " ± ") -> str:
 _PLACE = re.compile(
     r"(?:(?P<head>.*) = |(?P<of>.*), (?P<what>\w+) )?(?P<at>[\d.]+)(?P<unit>[\w ]*)"
 )
-"""Heads of columns with a number, such as ``q = 0.02``, ``Dist4, rate 0.5`` and ``10x epsilon``."""
+"""Heads of columns with a number.
+
+Such as ``q = 0.02``, ``Dist4, rate 0.5`` and ``10x epsilon``.
+"""
+_FEWEST_POINTS = 3
+"""Fewer numbers make no line."""
+_WIDE = 5
+"""From this factor between the ends on, an axis is logarithmic."""
 
 
 def panels_of(table: Table, result: Result) -> Iterator[Panel]:
-    """Lines where at least three heads of columns have a number; else rows, column by column."""
+    """Lines where at least three heads of columns have a number; else rows."""
+    unit = table.measure if table.trained else "value"
+    places: dict[str, re.Match[str]] = {}
+    for column in result.columns:
+        place = _PLACE.fullmatch(column)
+        if place is not None:
+            places[column] = place
+    if len(places) < _FEWEST_POINTS:
+        places = {}
+    yield from _lines(table, result, places, unit)
+    for column in result.columns:
+        if column not in places:
+            yield _rows(column, _cells_of(result, column), unit)
+
+
+def _cells_of(result: Result, column: str) -> list[Cell]:
+    """The cells of a column."""
+    return [cell for cell in result.cells if cell.column == column]
+
+
+def _lines(
+    table: Table, result: Result, places: dict[str, re.Match[str]], unit: str
+) -> Iterator[Panel]:
+    """A panel per title and axis, with ours and the printed numbers as lines.
+
+    Args:
+        table: the table.
+        result: its result.
+        places: of the columns that have a number in their heads.
+        unit: of the values.
+    """
     from privplan.report.panels import Lines
 
-    unit = table.measure if table.trained else "value"
-
-    def cells_of(column: str) -> list[Cell]:
-        return [one for one in result.cells if one.column == column]
-
-    places = {one: known for one in result.columns if (known := _PLACE.fullmatch(one))}
-    if len(places) < 3:
-        places = {}
-    found: dict[tuple[str, str], dict[str, dict[float, float]]] = {}
+    panels: dict[tuple[str, str], dict[str, dict[float, float]]] = {}
     for column, place in places.items():
-        across = place["head"] or place["what"] or ""
-        across += ", in units of" * bool(across and place["unit"]) + place["unit"]
-        for cell in cells_of(column):
-            both = {cell.row: cell.mean, f"{cell.row}, printed": cell.published}
-            for name, value in both.items():
+        axis = place["head"] or place["what"] or ""
+        if axis and place["unit"]:
+            axis += ", in units of"
+        axis += place["unit"]
+        panel = (place["of"] or table.title, axis.strip())
+        for cell in _cells_of(result, column):
+            values = {cell.row: cell.mean, f"{cell.row}, printed": cell.published}
+            for name, value in values.items():
                 if value is not None:
-                    panel = found.setdefault(
-                        (place["of"] or table.title, across.strip()), {}
-                    )
-                    panel.setdefault(name, {})[float(place["at"])] = value
-    for (title, across), named in found.items():
-        at = {one for line in named.values() for one in line}
-        wide = max(at) > 5 * min(at) > 0
-        drawing = Lines(across, unit, named, logarithmic=wide)
+                    lines = panels.setdefault(panel, {})
+                    lines.setdefault(name, {})[float(place["at"])] = value
+
+    for (title, axis), lines in panels.items():
+        numbers = {*chain.from_iterable(lines.values())}
+        is_wide = max(numbers) > _WIDE * min(numbers) > 0
+        drawing = Lines(axis, unit, lines, logarithmic=is_wide)
         yield drawing.panel(table.name, title)
-    for column in (one for one in result.columns if one not in places):
-        yield _rows(column, cells_of(column), unit)
 
 
 def _rows(column: str, cells: Sequence[Cell], unit: str) -> Panel:
-    """A row per cell: its mean with the interval, and a diamond at the printed number."""
+    """A row per cell: its mean, its interval, a diamond at the printed number."""
     from privplan.report.style import Panel, name_rows
 
     def draw(axes: Axes, theme: Theme) -> None:
-        for at, cell in enumerate(cells):
+        for position, cell in enumerate(cells):
             axes.errorbar(
-                cell.mean, at, xerr=cell.half or 0, fmt="o", color=theme.good, capsize=3
+                cell.mean,
+                position,
+                xerr=cell.half or 0,
+                fmt="o",
+                color=theme.good,
+                capsize=3,
             )
             if cell.published is not None:
-                axes.plot(cell.published, at, "D", color=theme.bad, mfc="none")
+                axes.plot(cell.published, position, "D", color=theme.bad, mfc="none")
         name_rows(axes, [cell.row for cell in cells], f"{unit}; diamonds: printed")
 
     words = "; ".join(f"{cell.row} {_words(cell)}" for cell in cells)
-    return Panel(
-        column, column, f"{column}, {unit}: {words}.", draw, 0.9 + 0.3 * len(cells)
-    )
+    height = 0.9 + 0.3 * len(cells)
+    return Panel(column, column, f"{column}, {unit}: {words}.", draw, height)
 
 
 def execute(arguments: Sequence[str]) -> dict[str, Any]:
     """Execute ``privplan`` in this process; returns its JSON output."""
     from privplan.cli import main
 
-    shown = io.StringIO()
+    printed = io.StringIO()
     words = [*arguments, "--format=json", "--quiet"]
     with (
-        contextlib.redirect_stdout(shown),
+        contextlib.redirect_stdout(printed),
         main.make_context("privplan", words) as context,
     ):
         main.invoke(context)
-    found: dict[str, Any] = json.loads(shown.getvalue())
-    return found
+    data: dict[str, Any] = json.loads(printed.getvalue())
+    return data
 
 
 def _status(result: Result, last: Cell, output: Path) -> None:
@@ -312,47 +394,50 @@ def _status(result: Result, last: Cell, output: Path) -> None:
     render.status(f"{last.row}, {last.column}: {last.mean:.2f}")
 
 
-def _list(known: Sequence[Table], form: str) -> None:
+def _list(tables: Sequence[Table], form: str) -> None:
+    """Print the tables of all papers, and what each takes."""
     if form == "json":
-        render.data(
-            [
-                {
-                    "table": one.name,
-                    "title": one.title,
-                    "kind": one.kind,
-                    "sizes": dict(one.sizes),
-                    "minutes": dict(one.minutes),
-                    "left_out": one.left_out,
-                }
-                for one in known
-            ]
-        )
+        entries = [
+            {
+                "table": table.name,
+                "title": table.title,
+                "kind": table.kind,
+                "sizes": dict(table.sizes),
+                "minutes": dict(table.minutes),
+                "left_out": table.left_out,
+            }
+            for table in tables
+        ]
+        render.data(entries)
         return
-    rows = []
-    for one in known:
+    rows: list[list[str]] = []
+    for table in tables:
         times = ", ".join(
-            f"{size} {minutes:g} min" for size, minutes in one.minutes.items()
+            f"{size} {minutes:g} min" for size, minutes in table.minutes.items()
         )
-        words = (
-            times or one.left_out or (one.sizes["full"] if one.trained else "seconds")
-        )
-        rows.append([one.name, one.title, words])
+        words = times or table.left_out
+        if not words:
+            words = table.sizes["full"] if table.trained else "seconds"
+        rows.append([table.name, table.title, words])
     caption = "minutes of one busy CPU core, three seeds"
-    render.table(
-        "Published tables", ["table", "what", "time"], rows, caption, words=True
-    )
+    heads = ["table", "what", "time"]
+    render.table("Published tables", heads, rows, caption, words=True)
 
 
-def _show(table: Table, result: Result, claims: Sequence[tuple[str, Outcome]]) -> None:
-    rows = []
+def _show(table: Table, result: Result, outcomes: Sequence[Outcome]) -> None:
+    """Print a result as a table, and the verdict on each claim."""
+    rows: list[list[str]] = []
     for cell in result.cells:
         half = "" if cell.half is None else f" ± {cell.half:.2g}"
         printed = "" if cell.published is None else f"{cell.published:g}"
         rows.append([cell.row, cell.column, f"{cell.mean:.4g}{half}", printed])
+    title = table.title
     size = table.sizes.get(result.size, "")
-    many = len(result.seeds)
-    caption = f"± is half of the 95% interval over {many} seeds" if many > 1 else ""
-    title = f"{table.title}{f' ({result.size} size: {size})' if size else ''}"
+    if size:
+        title += f" ({result.size} size: {size})"
+    caption = ""
+    if len(result.seeds) > 1:
+        caption = f"± is half of the 95% interval over {len(result.seeds)} seeds"
     render.table(title, ["row", "column", "found", "printed"], rows, caption)
-    for text, found in claims:
-        render.text(f"{found.verdict}: {text} ({found.evidence})")
+    for claim, outcome in zip(table.claims, outcomes, strict=True):
+        render.text(f"{outcome.verdict}: {claim.text} ({outcome.evidence})")

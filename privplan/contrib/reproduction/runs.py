@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +62,13 @@ class Run:
         return self.setting.methods[self.row]
 
     @property
+    def place(self) -> tuple[str, str, int]:
+        """Column, row and seed."""
+        return self.setting.column, self.row, self.seed
+
+    @property
     def key(self) -> str:
-        """Key in the journal: all that the accuracy depends on, besides the software."""
+        """Key in the journal: what the accuracy depends on, besides the software."""
         described = {
             **_described(self.setting, self.row),
             "column": self.setting.column,
@@ -72,6 +78,64 @@ class Run:
 
 Done = dict[tuple[str, str, int], dict[str, Any]]
 """What was measured, by column, row and seed."""
+
+
+@dataclass(frozen=True)
+class _Training:
+    """The runs of one table, finished or not.
+
+    Attributes:
+        table: the table.
+        size: its size.
+        settings: its columns.
+        seeds: those that are asked for.
+        done: what was measured so far; the runs add to it.
+    """
+
+    table: Table
+    size: Size
+    settings: list[Setting]
+    seeds: range
+    done: Done
+
+    def missing(
+        self, rows: Sequence[str], folder: Path, options: Sequence[str]
+    ) -> list[Run]:
+        """The runs of some rows, or of all, that are not finished."""
+        runs: list[Run] = []
+        for setting in self.settings:
+            for row in setting.methods:
+                if rows and row not in rows:
+                    continue
+                runs_of_row = folder / RUNS / _slug(setting.column) / _slug(row)
+                measure = self.table.measure
+                for seed in self.seeds:
+                    run = Run(setting, row, seed, measure, runs_of_row, tuple(options))
+                    if run.place not in self.done:
+                        runs.append(run)
+        return runs
+
+    def is_complete(self, column: str, row: str) -> bool:
+        """Whether all runs of a cell are finished."""
+        return all((column, row, seed) in self.done for seed in self.seeds)
+
+    def result(self) -> Result:
+        """The table with the cells so far."""
+        cells = tuple(_cells(self.table, self.settings, self.done))
+        most_values = max(len(cell.values) for cell in cells)
+        first = self.table.first_seed
+        configuration: dict[str, Any] = {}
+        for setting in self.settings:
+            described = {row: _described(setting, row) for row in setting.methods}
+            configuration[setting.column] = described
+        return Result(
+            table=self.table.name,
+            size=self.size,
+            seeds=tuple(range(first, first + most_values)),
+            configuration=configuration,
+            versions={**versions(), **installed("numpy", "torch")},
+            cells=cells,
+        )
 
 
 def run_table(
@@ -90,137 +154,126 @@ def run_table(
 ) -> Result:
     """Execute all runs of a table, or of some rows; finished ones are not repeated.
 
-    ``stored`` is an earlier result. What it has of today's settings counts as finished,
-    and stays in the result where it has other rows or more seeds.
+    Args:
+        table: the table.
+        size: one of the sizes of the table.
+        seeds: runs of a cell.
+        folder: where the journal and the runs are stored.
+        execute: executes ``privplan``.
+        options: further options of the command, on which no result depends.
+        jobs: runs at a time.
+        rows: heads of the rows to run; all when left out.
+        stored: an earlier result. What it has of today's settings counts as finished,
+            and stays in the result where it has other rows or more seeds.
+        progress: called with the numbers of finished and of all runs.
+        finished: called with the result so far and a cell whose runs are all finished.
+
+    Raises:
+        InputError: for a size or a row that the table does not have.
     """
     if size not in table.trained:
         rule = f"must be one of {', '.join(table.trained)} for {table.name}"
         raise InputError.one("size", rule, size)
-    settings, first = table.trained[size](), table.first_seed
-    heads = list(dict.fromkeys(row for one in settings for row in one.methods))
+    settings = table.trained[size]()
+    _check_rows(rows, settings)
+    done: Done = {}
+    if stored is not None and stored.size == size:
+        done = _stored_runs(settings, stored)
+    all_seeds = range(table.first_seed, table.first_seed + seeds)
+    training = _Training(table, size, settings, all_seeds, done)
+    items = {run.key: run for run in training.missing(rows, folder, options)}
+    if not items:
+        return training.result()
+
+    def spread(work: Callable[[Any], Any], tasks: Sequence[Any], /) -> Iterator[Any]:
+        """Reports each cell as soon as its last run is finished."""
+        for key, measured in in_jobs(jobs)(work, tasks):
+            run = items[key]
+            done[run.place] = measured
+            column = run.setting.column
+            if training.is_complete(column, run.row):
+                so_far = training.result()
+                cell = so_far.cell_at(run.row, column)
+                assert cell is not None
+                finished(so_far, cell)
+            yield key, measured
+
+    journal: Journal[dict[str, Any]] = Journal(
+        folder / JOURNAL, digest({"table": table.name, "size": size}), _check
+    )
+    with resumable(folder):
+        for key, measured in journal.load().items():
+            if key in items:
+                done[items[key].place] = measured
+        work = partial(_executed, execute)
+        ended = finish(items, work, spread=spread, journal=journal, progress=progress)
+        for key, measured in ended.items():
+            done[items[key].place] = measured
+    return training.result()
+
+
+def _check_rows(rows: Sequence[str], settings: Sequence[Setting]) -> None:
+    """Raises InputError for a row that no setting has."""
+    all_rows = chain.from_iterable(setting.methods for setting in settings)
+    heads = list(dict.fromkeys(all_rows))
     for row in rows:
         if row not in heads:
             rule = f"must be one of {'; '.join(heads)}{did_you_mean(row, heads)}"
             raise InputError.one("rows", rule, row)
-    done = (
-        _known(settings, stored) if stored is not None and stored.size == size else {}
-    )
-    runs = [
-        Run(
-            one,
-            row,
-            seed,
-            table.measure,
-            folder / RUNS / _slug(one.column) / _slug(row),
-            tuple(options),
-        )
-        for one in settings
-        for row in one.methods
-        for seed in range(first, first + seeds)
-        if (not rows or row in rows) and (one.column, row, seed) not in done
-    ]
-    items = {run.key: run for run in runs}
-    journal: Journal[dict[str, Any]] = Journal(
-        folder / JOURNAL, digest({"table": table.name, "size": size}), _check
-    )
-
-    def result() -> Result:
-        cells = tuple(_cells(table, settings, done))
-        return Result(
-            table=table.name,
-            size=size,
-            seeds=tuple(range(first, first + max(len(cell.values) for cell in cells))),
-            configuration={
-                one.column: {row: _described(one, row) for row in one.methods}
-                for one in settings
-            },
-            versions={**versions(), **installed("numpy", "torch")},
-            cells=cells,
-        )
-
-    def add(key: str, found: dict[str, Any]) -> None:
-        run = items[key]
-        done[run.setting.column, run.row, run.seed] = found
-
-    def spread(work: Callable[[Any], Any], tasks: Sequence[Any], /) -> Iterator[Any]:
-        for key, found in in_jobs(jobs)(work, tasks):
-            add(key, found)
-            run = items[key]
-            head = (run.setting.column, run.row)
-            if all((*head, seed) in done for seed in range(first, first + seeds)):
-                so_far = result()
-                [cell] = [one for one in so_far.cells if (one.column, one.row) == head]
-                finished(so_far, cell)
-            yield key, found
-
-    if not items:
-        return result()
-    with resumable(folder):
-        for key, found in journal.load().items():
-            if key in items:
-                add(key, found)
-        work = partial(_executed, execute)
-        ended = finish(items, work, spread=spread, journal=journal, progress=progress)
-        for key, found in ended.items():
-            add(key, found)
-    return result()
 
 
-def _known(settings: Sequence[Setting], stored: Result) -> Done:
+def _stored_runs(settings: Sequence[Setting], stored: Result) -> Done:
     """The runs of a stored result that today's settings describe alike."""
     done: Done = {}
-    for one in settings:
-        for row in one.methods:
-            described = json.loads(json.dumps(_described(one, row)))
-            cell = stored.at(row, one.column)
-            if (
-                cell is None
-                or stored.configuration.get(one.column, {}).get(row) != described
-            ):
+    for setting in settings:
+        for row in setting.methods:
+            cell = stored.cell_at(row, setting.column)
+            stored_rows = stored.configuration.get(setting.column, {})
+            described = json.loads(json.dumps(_described(setting, row)))
+            if cell is None or stored_rows.get(row) != described:
                 continue
+            seconds = dict(zip(stored.seeds, cell.seconds, strict=False))
             for seed, value in zip(stored.seeds, cell.values, strict=False):
-                at = seed - stored.seeds[0]
-                seconds = cell.seconds[at] if at < len(cell.seconds) else 0.0
-                same = {"spent": cell.spent, "executed": cell.executed}
-                done[one.column, row, seed] = {
+                done[setting.column, row, seed] = {
                     "value": value,
-                    "seconds": seconds,
-                    **same,
+                    "seconds": seconds.get(seed, 0.0),
+                    "spent": cell.spent,
+                    "executed": cell.executed,
                 }
     return done
 
 
 def _cells(table: Table, settings: Sequence[Setting], done: Done) -> Iterator[Cell]:
-    """Cells of which the run of the first seed is finished, with those of the next seeds."""
+    """Cells whose run of the first seed is finished, with those of the next seeds."""
     for setting in settings:
         for row in setting.methods:
             runs: list[dict[str, Any]] = []
             seed = table.first_seed
-            while (
-                found := done.get((setting.column, row, seed + len(runs)))
-            ) is not None:
-                runs.append(found)
+            while (setting.column, row, seed) in done:
+                runs.append(done[setting.column, row, seed])
+                seed += 1
             if not runs:
                 continue
-            groups = [one["spent"] for one in runs]
-            kinds = {one.get("executed", "") for one in runs}
+            spent: dict[str, float | None] = {}
+            for name in runs[0]["spent"]:
+                spent[name] = _largest([run["spent"][name] for run in runs])
+            digests = {run.get("executed", "") for run in runs}
             yield table.cell(
                 row,
                 setting.column,
-                [one["value"] for one in runs],
-                spent={
-                    name: _largest([one[name] for one in groups]) for name in groups[0]
-                },
-                seconds=tuple(one["seconds"] for one in runs),
-                executed=kinds.pop() if len(kinds) == 1 else "",
+                [run["value"] for run in runs],
+                spent=spent,
+                seconds=tuple(run["seconds"] for run in runs),
+                executed=digests.pop() if len(digests) == 1 else "",
             )
 
 
 def _largest(values: Sequence[float | None]) -> float | None:
     """The largest epsilon; None, which is infinite, when one of them is."""
-    return (
-        None if None in values else max(value for value in values if value is not None)
-    )
+    finite = [value for value in values if value is not None]
+    if len(finite) < len(values):
+        return None
+    return max(finite)
 
 
 def _described(setting: Setting, row: str) -> dict[str, Any]:
@@ -246,43 +299,41 @@ def _executed(execute: Execute, run: Run) -> dict[str, Any]:
     """What is measured of one run, realised epsilon per group and wall time."""
     described = _described(run.setting, run.row)
     plan = _solved(json.dumps(described["spec"]))
-    plan_file, created = run.folder / PLAN, missing_folders(run.folder)
+    plan_file = run.folder / PLAN
+    created = missing_folders(run.folder)
     plan.save(plan_file)
-    numbers = [
-        f"--set={name}={value:g}" for name, value in run.method.hyperparameters.items()
-    ]
     words = [
         str(plan_file),
         f"--algorithm={run.method.algorithm}",
         f"--dataset={run.setting.dataset}",
         f"--seed={run.seed}",
-        *numbers,
-        *(
-            [f"--partition={partition}"]
-            if (partition := run.setting.partition) != "iid"
-            else []
-        ),
-        *(f"--{name}={value}" for name, value in run.setting.options.items()),
-        *run.options,
     ]
+    for name, value in run.method.hyperparameters.items():
+        words.append(f"--set={name}={value:g}")
+    if run.setting.partition != "iid":
+        words.append(f"--partition={run.setting.partition}")
+    words += [f"--{name}={value}" for name, value in run.setting.options.items()]
+    words += run.options
+    folder = run.folder / f"seed-{run.seed}"
     try:
-        return MEASURES[run.measure](
-            execute, plan, words, run.folder / f"seed-{run.seed}"
-        )
-    except PrivplanError:  # nothing stays of a row whose first run is refused
-        if created and [one.name for one in run.folder.iterdir()] == [PLAN]:
+        return MEASURES[run.measure](execute, plan, words, folder)
+    except PrivplanError:
+        # Nothing stays of a row whose first run is refused.
+        if created and [path.name for path in run.folder.iterdir()] == [PLAN]:
             plan_file.unlink()
             remove_empty(created)
         raise
 
 
 def _check(point: Any, result: Any) -> None:
-    """Check that a line of the journal can be a run's."""
-    if not {"value", "spent", "seconds"} <= set(result) <= _RESULT or not {
-        "row",
-        "column",
-        "seed",
-    } <= set(point):
+    """Check that a line of the journal can be a run's.
+
+    Raises:
+        ValueError: when it lacks a part, or has an unknown one.
+    """
+    has_place = {"row", "column", "seed"} <= set(point)
+    has_result = {"value", "spent", "seconds"} <= set(result) <= _RESULT
+    if not has_place or not has_result:
         raise ValueError
 
 

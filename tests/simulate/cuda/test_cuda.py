@@ -29,11 +29,10 @@ def _theta(request):
 def test_a_run_on_a_gpu_is_the_run_on_a_cpu(algorithm, short_plan, tmp_path):
     for device in ("cpu", "cuda"):
         execute(Request(short_plan, algorithm, "digits", tmp_path / device, 1, device))
-    named = (
-        Request(short_plan, algorithm, "digits", tmp_path, 1, one)
-        for one in ("cpu", "cuda")
+    cpu, gpu = (
+        _theta(Request(short_plan, algorithm, "digits", tmp_path, 1, device))
+        for device in ("cpu", "cuda")
     )
-    cpu, gpu = map(_theta, named)
     assert float((gpu - cpu).norm() / cpu.norm()) < 1e-3
     folders = (tmp_path / device for device in ("cpu", "cuda"))
     ledgers = [read_ledger(folder, short_plan.digest).records for folder in folders]
@@ -54,14 +53,14 @@ def test_the_same_seed_gives_the_same_bits(short_plan, tmp_path):
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 @pytest.mark.parametrize("name", ["cnn-2", "mlp-digits", "resnet-18"])
 def test_local_training_gives_the_same_bits_and_waits_for_the_device_at_no_point(name):
-    network, draw = model(name), torch.Generator().manual_seed(0)
+    network = model(name)
+    draw = torch.Generator().manual_seed(0)
     x = torch.rand(3, 2, 4, *network.input_shape, generator=draw).cuda()
     y = torch.randint(0, network.classes, (3, 2, 4), generator=draw).cuda()
     theta = network.initial(torch.Generator().manual_seed(0)).cuda()
     with exact_products():
-        first = local_sgd(
-            network, theta, x, y, learning_rate=0.1, workers=1
-        )  # prepares kernels
+        # The first training prepares kernels, which may wait.
+        first = local_sgd(network, theta, x, y, learning_rate=0.1, workers=1)
         torch.cuda.synchronize()
         torch.cuda.set_sync_debug_mode("error")
         try:
@@ -72,7 +71,8 @@ def test_local_training_gives_the_same_bits_and_waits_for_the_device_at_no_point
 
 
 def test_clipped_sums_of_records_are_those_of_a_cpu():
-    network, draw = model("cnn-2"), torch.Generator().manual_seed(0)
+    network = model("cnn-2")
+    draw = torch.Generator().manual_seed(0)
     x = torch.rand(2, 8, *network.input_shape, generator=draw)
     y = torch.randint(0, 10, (2, 8), generator=draw)
     thetas = network.initial(torch.Generator().manual_seed(0)).repeat(2, 1)

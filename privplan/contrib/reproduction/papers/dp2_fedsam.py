@@ -143,7 +143,7 @@ def keeps_budget(result: Result) -> Outcome:
     largest_share = 0.0
     for column in result.columns:
         for relation in ("add/remove", "replace one"):
-            cell = result.at(
+            cell = result.cell_at(
                 f"epsilon of it, cohorts of fixed size, {relation}", column
             )
             if cell is None or cell.published is None:
@@ -163,7 +163,7 @@ def conditions(result: Result) -> Outcome:
     for clients in (500, 1000):
         for epsilon in BUDGETS:
             column = f"N = {clients}, epsilon = {epsilon:g}"
-            noise = result.at("noise multiplier of Theorem 2", column)
+            noise = result.cell_at("noise multiplier of Theorem 2", column)
             if noise is None:
                 return Outcome(NOT_RUN, "no such rows")
             history = History.repeated(

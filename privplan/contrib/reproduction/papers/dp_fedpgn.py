@@ -163,7 +163,7 @@ def formula(result: Result) -> Outcome:
         f"{row}, add/remove"
         for row in ("epsilon, Poisson sampling", fixed, f"least {fixed}")
     ]
-    cells = [result.at(row, f"sigma = {NOISE}") for row in rows]
+    cells = [result.cell_at(row, f"sigma = {NOISE}") for row in rows]
     means = [cell.mean for cell in cells if cell]
     if len(means) < len(rows):
         return Outcome(NOT_RUN, "no such rows")

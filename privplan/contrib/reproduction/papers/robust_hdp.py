@@ -32,7 +32,11 @@ from privplan.contrib.reproduction.tables import (
 from privplan.planning.records import local_steps, mean_variance, oracle_weights
 
 DATA = data_of("robust_hdp")
-POPULATION, RECORDS, ROUNDS, CLIP, DELTA = 20, 2400, 200, 3.0, 1e-4
+POPULATION = 20
+RECORDS = 2400
+ROUNDS = 200
+CLIP = 3.0
+DELTA = 1e-4
 BATCHES = (16, 32, 64, 128)
 DRAWS = 20
 """Draws of epsilons and batch sizes; the paper has one, which it does not print."""
@@ -50,23 +54,25 @@ def noise_scale(epsilon: float, batch: int, records: int = RECORDS) -> float:
 
 
 def variance(epsilon: float, batch: int) -> float:
-    """sigma_i^2 / (p eta^2) of a client (Eqs. 7 and 3, every gradient clipped, large p)."""
-    return (
-        local_steps(RECORDS, batch, 1)
-        * (CLIP * noise_scale(epsilon, batch) / batch) ** 2
-    )
+    """sigma_i^2 / (p eta^2) of a client: Eqs. 7 and 3.
+
+    Every gradient is clipped, and p is large.
+    """
+    noise = CLIP * noise_scale(epsilon, batch) / batch
+    return local_steps(RECORDS, batch, 1) * noise**2
 
 
 def clients(name: str, seed: int) -> list[tuple[float, int]]:
     """Epsilons and batch sizes of all clients."""
     sizes = np.random.default_rng([seed, 1]).choice(BATCHES, POPULATION)
     epsilons = drawn(name, POPULATION, seed)
-    return [(float(one), int(size)) for one, size in zip(epsilons, sizes, strict=True)]
+    pairs = zip(epsilons, sizes, strict=True)
+    return [(float(epsilon), int(size)) for epsilon, size in pairs]
 
 
 def table_3() -> Computed:
-    """Variance of the mean update per coordinate, by method and distribution, per draw."""
-    found: dict[tuple[str, str], list[float]] = {}
+    """Variance of the mean update per coordinate, by draw."""
+    draws: dict[tuple[str, str], list[float]] = {}
     for name in TABLE_7:
         for seed in range(DRAWS):
             pairs = clients(name, seed)
@@ -83,58 +89,70 @@ def table_3() -> Computed:
                 "Oracle (Eq. 8)": mean_variance(oracle_weights(noises), noises),
             }
             for row, value in values.items():
-                found.setdefault((row, name), []).append(value)
-    for (row, name), draws in found.items():
-        yield row, name, draws
+                draws.setdefault((row, name), []).append(value)
+    for (row, name), values_of_draws in draws.items():
+        yield row, name, values_of_draws
 
 
-_NOISE = ("WeiAvg", "DPFedAvg")
+def _means(result: Result, rows: Sequence[str], column: str) -> list[float]:
+    """Means of the cells of a column that there are."""
+    cells = [result.cell_at(row, column) for row in rows]
+    return [cell.mean for cell in cells if cell is not None]
 
 
 def order_of_others(result: Result) -> Outcome:
     """Whether WeiAvg < DPFedAvg in the mean over draws, by distribution."""
-    held = []
+    are_ordered: list[bool] = []
     for name in result.columns:
-        means = [cell.mean for row in _NOISE if (cell := result.at(row, name))]
-        held.append(means == sorted(means))
-    words = f"in {sum(held)} of {len(held)} distributions, means over {DRAWS} draws"
-    return Outcome(ORDER if all(held) else NOT_REPRODUCED, words)
+        means = _means(result, ("WeiAvg", "DPFedAvg"), name)
+        are_ordered.append(means == sorted(means))
+    evidence = (
+        f"in {sum(are_ordered)} of {len(are_ordered)} distributions, means over {DRAWS} "
+        "draws"
+    )
+    return Outcome(ORDER if all(are_ordered) else NOT_REPRODUCED, evidence)
 
 
 def within_draws(result: Result) -> Outcome:
-    """Whether the printed numbers are as one more draw: intervals of logarithms, 95% for all."""
+    """Whether the printed numbers are as one more draw: 95% for all of them.
+
+    By intervals of logarithms, Student's t, with Bonferroni's correction.
+    """
     from scipy.stats import t
 
-    known = [
+    printed_cells = [
         (cell.published, cell) for cell in result.cells if cell.published is not None
     ]
-    inside, level = [], 0.025 / len(known)  # Bonferroni, two-sided
-    for printed, cell in known:
+    tail = 0.025 / len(printed_cells)  # two-sided
+    are_inside: list[bool] = []
+    for printed, cell in printed_cells:
         logs = np.log(cell.values)
-        half = (
-            t.isf(level, len(logs) - 1)
-            * logs.std(ddof=1)
-            * math.sqrt(1 + 1 / len(logs))
-        )
-        inside.append(bool(abs(math.log(printed) - logs.mean()) <= half))
-    ratio = float(np.median([printed / cell.mean for printed, cell in known]))
-    words = (
-        f"{sum(inside)} of {len(inside)} printed numbers are in the 95% interval (Bonferroni) of "
-        f"one more draw beside {DRAWS}; the median of printed over ours is {ratio:.1f}, about that "
-        "of twice the noise multiplier"
+        quantile = t.isf(tail, len(logs) - 1)
+        half = quantile * logs.std(ddof=1) * math.sqrt(1 + 1 / len(logs))
+        are_inside.append(bool(abs(math.log(printed) - logs.mean()) <= half))
+    ratios = [printed / cell.mean for printed, cell in printed_cells]
+    evidence = (
+        f"{sum(are_inside)} of {len(are_inside)} printed numbers are in the 95% "
+        f"interval (Bonferroni) of one more draw beside {DRAWS}; the median of printed "
+        f"over ours is {float(np.median(ratios)):.1f}, about that of twice the noise "
+        "multiplier"
     )
-    return Outcome(REPRODUCED if all(inside) else NOT_REPRODUCED, words)
+    return Outcome(REPRODUCED if all(are_inside) else NOT_REPRODUCED, evidence)
 
 
 EPSILONS = (0.2, 0.5, 1.0, 2.0, 5.0)
 
 
 def figure_2() -> Computed:
-    """Left: sigma_i^2 by epsilon and batch size, in units of p eta^2; right: a share per draw."""
+    """Left: sigma_i^2 by epsilon and batch size, in units of p eta^2; right: a share.
+
+    The share is that of the clients of little noise, per draw.
+    """
     for batch in BATCHES:
-        for one in EPSILONS:
-            yield f"b = {batch}", f"epsilon = {one:g}", variance(one, batch)
-    shares = []
+        for epsilon in EPSILONS:
+            value = variance(epsilon, batch)
+            yield f"b = {batch}", f"epsilon = {epsilon:g}", value
+    shares: list[float] = []
     for seed in range(DRAWS):
         noises = np.array([variance(*pair) for pair in clients("Dist3", seed)])
         shares.append(float(np.sum(noises < 0.1 * noises.max())))
@@ -143,65 +161,85 @@ def figure_2() -> Computed:
 
 def falls_with_both(result: Result) -> Outcome:
     """Whether sigma_i^2 falls with epsilon and with the batch size."""
-    cells = [
-        [result.at(f"b = {b}", f"epsilon = {one:g}") for one in EPSILONS]
-        for b in BATCHES
-    ]
-    if any(cell is None for row in cells for cell in row):
-        return Outcome(NOT_RUN, "no such cells")
-    grid = np.array([[cell.mean for cell in row if cell is not None] for row in cells])
-    held = bool((np.diff(grid, axis=0) < 0).all() and (np.diff(grid, axis=1) < 0).all())
-    words = f"from {grid[0, 0]:.3g} (b 16, epsilon 0.2) to {grid[-1, -1]:.3g} (b 128, epsilon 5)"
-    return Outcome(ORDER if held else NOT_REPRODUCED, words)
+    rows: list[list[float]] = []
+    for batch in BATCHES:
+        means: list[float] = []
+        for epsilon in EPSILONS:
+            cell = result.cell_at(f"b = {batch}", f"epsilon = {epsilon:g}")
+            if cell is None:
+                return Outcome(NOT_RUN, "no such cells")
+            means.append(cell.mean)
+        rows.append(means)
+    grid = np.array(rows)
+    falls_with_batch = (np.diff(grid, axis=0) < 0).all()
+    falls_with_epsilon = (np.diff(grid, axis=1) < 0).all()
+    evidence = (
+        f"from {grid[0, 0]:.3g} (b 16, epsilon 0.2) to {grid[-1, -1]:.3g} (b 128, "
+        "epsilon 5)"
+    )
+    is_right = falls_with_batch and falls_with_epsilon
+    return Outcome(ORDER if is_right else NOT_REPRODUCED, evidence)
 
 
 def sparse(result: Result) -> Outcome:
-    """Whether most clients have less than a tenth of the largest variance, by the mean of draws."""
-    cell = result.at("clients of little noise", "Dist3")
+    """Whether most clients have less than a tenth of the largest variance.
+
+    By the mean over the draws.
+    """
+    cell = result.cell_at("clients of little noise", "Dist3")
     if cell is None:
         return Outcome(NOT_RUN, "no such cell")
-    low, high = min(cell.values), max(cell.values)
-    words = f"{low:g} to {high:g} of {POPULATION} clients, mean {cell.mean:g}"
-    return Outcome(ORDER if cell.mean > POPULATION / 2 else NOT_REPRODUCED, words)
+    evidence = (
+        f"{min(cell.values):g} to {max(cell.values):g} of {POPULATION} clients, mean "
+        f"{cell.mean:g}"
+    )
+    return Outcome(ORDER if cell.mean > POPULATION / 2 else NOT_REPRODUCED, evidence)
 
 
 def figure_5() -> Computed:
-    """Variance of the mean update where the client of the median epsilon claims a larger one."""
+    """Variance of the mean update where a client claims a larger epsilon.
+
+    It is the client of the median epsilon.
+    """
     for factor in (1, 10, 100):
-        found: dict[str, list[float]] = {"WeiAvg": [], "Robust-HDP": []}
+        draws: dict[str, list[float]] = {"WeiAvg": [], "Robust-HDP": []}
         for seed in range(DRAWS):
             pairs = sorted(clients("Dist5", seed))
             noises = np.array([variance(*pair) for pair in pairs])
             claimed = np.array([epsilon for epsilon, _ in pairs])
             claimed[POPULATION // 2] *= factor
-            found["WeiAvg"].append(mean_variance(claimed / claimed.sum(), noises))
-            found["Robust-HDP"].append(mean_variance(oracle_weights(noises), noises))
-        for row, values in found.items():
+            draws["WeiAvg"].append(mean_variance(claimed / claimed.sum(), noises))
+            draws["Robust-HDP"].append(mean_variance(oracle_weights(noises), noises))
+        for row, values in draws.items():
             yield row, f"{factor}x epsilon", values
 
 
 def figure_8() -> Computed:
     """Z by sampling ratio, by epsilon."""
     records = 3200  # every ratio is a whole number of records
-    for one in EPSILONS:
+    for epsilon in EPSILONS:
         for ratio in (0.005, 0.01, 0.02, 0.04, 0.08):
-            scale = noise_scale(one, round(ratio * records), records)
-            yield f"epsilon = {one:g}", f"q = {ratio:g}", scale
+            scale = noise_scale(epsilon, round(ratio * records), records)
+            yield f"epsilon = {epsilon:g}", f"q = {ratio:g}", scale
+
+
+def _means_of_row(result: Result, row: str) -> list[float]:
+    """Means of the cells of a row that there are, in the order of the columns."""
+    cells = [result.cell_at(row, column) for column in result.columns]
+    return [cell.mean for cell in cells if cell is not None]
 
 
 def sublinear(result: Result) -> Outcome:
     """Whether z rises with q, by less than a factor of 2 where q doubles."""
     factors: list[float] = []
     for row in result.rows:
-        means = [
-            cell.mean for column in result.columns if (cell := result.at(row, column))
-        ]
+        means = _means_of_row(result, row)
         factors += [after / before for before, after in pairwise(means)]
     if not factors:
         return Outcome(NOT_RUN, "no cells")
-    held = min(factors) > 1 and max(factors) < 2
-    words = f"factor per doubling of q: {min(factors):.2f} to {max(factors):.2f}"
-    return Outcome(ORDER if held else NOT_REPRODUCED, words)
+    is_right = min(factors) > 1 and max(factors) < 2
+    evidence = f"factor per doubling of q: {min(factors):.2f} to {max(factors):.2f}"
+    return Outcome(ORDER if is_right else NOT_REPRODUCED, evidence)
 
 
 SIZES = (600, 1200, 2400, 4800)
@@ -215,16 +253,15 @@ def figure_11() -> Computed:
 
 def slowly(result: Result) -> Outcome:
     """Whether 1/H rises where N falls, and more slowly than 1/N."""
-    means = [
-        cell.mean for column in result.columns if (cell := result.at("1/H", column))
-    ]
+    means = _means_of_row(result, "1/H")
     if len(means) < 2:
         return Outcome(NOT_RUN, "no cells")
     factors = [small / large for small, large in pairwise(means)]
     exponent = math.log(means[0] / means[-1]) / math.log(SIZES[-1] / SIZES[0])
-    words = f"factor where N halves: {', '.join(f'{one:.2f}' for one in factors)}"
-    held = min(factors) > 1 and exponent < 1
-    return Outcome(ORDER if held else NOT_REPRODUCED, words)
+    texts = ", ".join(f"{factor:.2f}" for factor in factors)
+    is_right = min(factors) > 1 and exponent < 1
+    evidence = f"factor where N halves: {texts}"
+    return Outcome(ORDER if is_right else NOT_REPRODUCED, evidence)
 
 
 # Tables of runs: DP-SGD of 20 to 60 clients on MNIST and Fashion-MNIST.
@@ -237,7 +274,10 @@ SMALL: dict[str, Any] = {
 }
 LOCAL = {"epochs": 1, "batch_size": 64, "learning_rate_decay": 1.0}
 SMALL_RATE = 10
-"""Factor of the learning rates where a twentieth of the rounds must show the budgets of Dist6."""
+"""Factor of the learning rates where a twentieth of the rounds must show budgets.
+
+Those of Dist6.
+"""
 
 
 def setting(
@@ -250,9 +290,10 @@ def setting(
     rate: float = 1.0,
     small: bool = False,
 ) -> Setting:
-    """The paper's setting under one of its distributions; small: ten rounds of a perceptron.
+    """The paper's setting under one of its distributions.
 
-    Learning rates are those of Tables 8 and 9 times a factor.
+    Small: ten rounds of a perceptron. Learning rates are those of Tables 8 and 9 times
+    a factor.
     """
     trained = TRAINED // 2 if small else TRAINED
     spec = {
@@ -272,14 +313,14 @@ def setting(
         "planning": {"accountant": "pld", "weights": "inverse_variance"},
         **(SMALL if small else {}),
     }
-    at = list(TABLE_7).index(name)
-    methods = {
-        row: _method(row, rate * DATA["rates"][dataset][row][at]) for row in rows
-    }
+    index = list(TABLE_7).index(name)
+    rates = DATA["rates"][dataset]
+    methods = {row: _method(row, rate * rates[row][index]) for row in rows}
     return Setting(name, spec, f"{dataset}:{trained}" if small else dataset, methods)
 
 
 def _method(row: str, rate: float) -> Method:
+    """The method of a row; a row of several words is the strictest budget for all."""
     changes = {"local": {**LOCAL, "learning_rate": rate}}
     return Method("minimum-epsilon" if " " in row else row, changes=changes)
 
@@ -294,9 +335,11 @@ def accuracies(
     ]
 
 
-def _on_mnist(name: str, small: bool, **more: Any) -> Setting:
+def _on_mnist(name: str, small: bool, **numbers: Any) -> Setting:
+    """MNIST with four methods, and some numbers of ``setting``."""
     rows = ("WeiAvg", "PFA", "DPFedAvg", "Robust-HDP")
-    return setting(name, rows, rate=SMALL_RATE if small else 1.0, small=small, **more)
+    rate = SMALL_RATE if small else 1.0
+    return setting(name, rows, rate=rate, small=small, **numbers)
 
 
 def by_level(names: Sequence[str], *, small: bool = False) -> list[Setting]:
@@ -315,30 +358,34 @@ def by_clients(numbers: Sequence[int], *, small: bool = False) -> list[Setting]:
 def few_classes(
     batches: Sequence[int], names: Sequence[str] = (), *, small: bool = False
 ) -> list[Setting]:
-    """Tables 4 and 22, and their weights: 60 clients with 8 classes each, all of the same size.
+    """Tables 4 and 22, and their weights: 60 clients with 8 classes each.
 
-    There are more records than they take, so that every client finds its own of each
-    class.
+    All are of the same size. There are more records than they take, so that every
+    client finds its own of each class.
     """
     data = f"mnist:{TRAINED // 2 + 1500}" if small else "mnist"
-    found = [
-        _on_mnist(name, small, clients=60, batches=batches) for name in names or TABLE_7
-    ]
-    return [replace(one, partition="pathological:8", dataset=data) for one in found]
+    settings: list[Setting] = []
+    for name in names or TABLE_7:
+        column = _on_mnist(name, small, clients=60, batches=batches)
+        settings.append(replace(column, partition="pathological:8", dataset=data))
+    return settings
 
 
-def weights(of: Callable[[], list[Setting]]) -> list[Setting]:
-    """Figures of weights: without PFA, whose weights are WeiAvg's, and with the control.
+def weights(settings: Callable[[], list[Setting]]) -> list[Setting]:
+    """Figures of weights: without PFA, which has WeiAvg's, and with the control.
 
     Robust-HDP-norms has the weights of the updates' norms alone, without the
     decomposition.
     """
-    found = []
-    for one in of():
-        methods = {row: method for row, method in one.methods.items() if row != "PFA"}
-        norms = replace(methods["Robust-HDP"], algorithm="Robust-HDP-norms")
-        found.append(replace(one, methods={**methods, "Robust-HDP-norms": norms}))
-    return found
+    controlled: list[Setting] = []
+    for setting in settings():
+        methods = dict(setting.methods)
+        methods.pop("PFA", None)
+        methods["Robust-HDP-norms"] = replace(
+            methods["Robust-HDP"], algorithm="Robust-HDP-norms"
+        )
+        controlled.append(replace(setting, methods=methods))
+    return controlled
 
 
 PAPERS.register("robust-hdp", paper_of(DATA, globals()))
