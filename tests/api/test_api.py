@@ -1,4 +1,4 @@
-"""The Python interface: its list of names, its examples, first guesses, and small programs."""
+"""The Python interface: its list of names, examples, first guesses, small programs."""
 
 import doctest
 import inspect
@@ -35,7 +35,7 @@ VALUES = {
 
 @pytest.fixture(scope="module")
 def names(tmp_path_factory):
-    """What examples and programs find: a plan, its run, and a proxy table, in an empty folder."""
+    """A folder with what examples and programs find: a plan, its run, a proxy table."""
     folder = tmp_path_factory.mktemp("api")
     plan = privplan.solve(privplan.preset("digits-planned").replace(rounds=2))
     plan.save(folder / "plan.json")
@@ -54,7 +54,7 @@ def names(tmp_path_factory):
 
 
 @pytest.fixture
-def here(names, monkeypatch):
+def namespace(names, monkeypatch):
     monkeypatch.chdir(names[0])
     monkeypatch.delenv("PRIVPLAN_BOOK", raising=False)
     return dict(names[1])
@@ -65,18 +65,23 @@ def arguments(function):
 
 
 def test_stable_names_keep_their_arguments():
-    found = {name: getattr(privplan, name) for name in privplan.STABLE}
-    found["forecast"] = api.forecast  # which the package of that name calls
-    found |= {"simulate.train": simulate.train, "simulate.compare": simulate.compare}
-    for kind, methods in (("Spec", "load parse replace"), ("Plan", "load save history explain"),
-                          ("Book", "add spent left")):  # fmt: skip
+    stable = {name: getattr(privplan, name) for name in privplan.STABLE}
+    stable["forecast"] = api.forecast  # which the package of that name calls
+    stable |= {"simulate.train": simulate.train, "simulate.compare": simulate.compare}
+    for kind, methods in (
+        ("Spec", "load parse replace"),
+        ("Plan", "load save history explain"),
+        ("Book", "add spent left"),
+    ):
         for name in methods.split():
-            found[f"{kind}.{name}"] = getattr(found[kind], name)
+            stable[f"{kind}.{name}"] = getattr(stable[kind], name)
     calls = {
-        n: one for n, one in found.items() if inspect.isroutine(one) or n == "Book"
+        name: part
+        for name, part in stable.items()
+        if inspect.isroutine(part) or name == "Book"
     }
-    assert {name: arguments(one) for name, one in calls.items()} == SIGNATURES
-    assert set(found) - set(calls) == VALUES - {"Release"} | {
+    assert {name: arguments(part) for name, part in calls.items()} == SIGNATURES
+    assert set(stable) - set(calls) == VALUES - {"Release"} | {
         "Release",
         "Spec",
         "History",
@@ -92,65 +97,74 @@ def test_the_page_names_every_tier():
     assert set(privplan.__all__) == {*privplan.STABLE, *privplan.PROVISIONAL}
 
 
+EXAMPLES = sorted({*privplan.STABLE, "simulate.train", "simulate.compare"})
+
+
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.slow] if name == "frontier" else [])
-        for name in sorted({*privplan.STABLE, "simulate.train", "simulate.compare"})
+        pytest.param(name, marks=pytest.mark.slow if name == "frontier" else ())
+        for name in EXAMPLES
     ],
 )
-def test_examples_of_stable_names_run(name, here):
-    value = eval(name if "." in name else f"privplan.{name}", here)
+def test_examples_of_stable_names_run(name, namespace):
+    value = eval(name if "." in name else f"privplan.{name}", namespace)
     value = api.forecast if name == "forecast" else value
     assert value.__doc__
-    tests = doctest.DocTestFinder(recurse=False).find(value, name, globs=here)
+    tests = doctest.DocTestFinder(recurse=False).find(value, name, globs=namespace)
     if inspect.isclass(value):
         parts = {
-            one: part for one, part in vars(value).items() if not one.startswith("_")
+            member_name: part
+            for member_name, part in vars(value).items()
+            if not member_name.startswith("_")
         }
-        for one, part in parts.items():
+        for member_name, part in parts.items():
             part = getattr(part, "__func__", part)
             if inspect.isfunction(part) and part.__doc__:
-                tests += doctest.DocTestFinder().find(part, one, globs=here)
-    examples = [one for one in tests if one.examples]
+                tests += doctest.DocTestFinder().find(
+                    part, member_name, globs=namespace
+                )
+    examples = [test for test in tests if test.examples]
     assert examples or name in VALUES, f"{name} has no example"
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS, verbose=False)
     Path("book.sqlite").unlink(missing_ok=True)
-    for one in examples:
-        runner.run(one, clear_globs=False)
+    for test in examples:
+        runner.run(test, clear_globs=False)
     assert runner.summarize(verbose=False).failed == 0
 
 
 @pytest.mark.parametrize("guess", GUESSES)
-def test_first_guesses_work_or_name_the_right_call(guess, here):
-    wanted = GUESSES[guess]
-    if wanted is None:
-        exec(guess, here)
+def test_first_guesses_work_or_name_the_right_call(guess, namespace):
+    phrase = GUESSES[guess]
+    if phrase is None:
+        exec(guess, namespace)
         return
     with pytest.raises((PrivplanError, AttributeError, TypeError)) as caught:
-        exec(guess, here)
+        exec(guess, namespace)
     assert "\n" not in str(caught.value)
-    assert wanted in str(caught.value)
+    assert phrase in str(caught.value)
 
 
-SLOW_PROGRAM = 11
+SLOW_PROGRAM = 11  # it draws a frontier
 
 
 @pytest.mark.parametrize(
     "number",
     [
-        pytest.param(number, marks=[pytest.mark.slow] if number == SLOW_PROGRAM else [])
+        pytest.param(number, marks=pytest.mark.slow if number == SLOW_PROGRAM else ())
         for number in range(len(PROGRAMS))
     ],
 )
-def test_small_programs_work_at_the_first_try(number, here, tmp_path, monkeypatch):
+def test_small_programs_work_at_the_first_try(number, namespace, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exec(PROGRAMS[number], {"__name__": "program"})
 
 
-def test_a_value_is_one_screen_of_text_and_a_table_with_a_picture(here):
-    run, verdict = privplan.load_run("run"), privplan.verify("run", rounds=0)
-    plan, book = here["plan"], privplan.Book("shown.sqlite")
+def test_a_value_is_one_screen_of_text_and_a_table_with_a_picture(namespace):
+    run = privplan.load_run("run")
+    verdict = privplan.verify("run", rounds=0)
+    plan = namespace["plan"]
+    book = privplan.Book("shown.sqlite")
     book.add("run")
     history = plan.history("strict")
     for value in (plan.spec, plan, plan.certificate, verdict, history, run, book):
@@ -165,15 +179,15 @@ def test_a_value_is_one_screen_of_text_and_a_table_with_a_picture(here):
         assert Path("picture.svg").read_bytes().lstrip().startswith(b"<?xml")
 
 
-def test_names_are_escaped(here):
+def test_names_are_escaped(namespace):
     assert (
         "<script"
-        not in here["spec"].replace(name="<script>alert(1)</script>")._repr_html_()
+        not in namespace["spec"].replace(name="<script>alert(1)</script>")._repr_html_()
     )
 
 
-def test_completion_shows_names_of_the_project(here):
-    for value in (here["spec"], here["plan"]):
+def test_completion_shows_names_of_the_project(namespace):
+    for value in (namespace["spec"], namespace["plan"]):
         assert {"groups", "to_frame", "plot"} <= {*dir(value)}
         assert not [
             name for name in dir(value) if name.startswith(("model_", "dict", "copy"))
@@ -210,17 +224,22 @@ def test_pandas_is_loaded_for_a_frame_and_named_when_missing():
         ({"round": 3}, "round: is not a known field (did you mean rounds?)"),
     ],
 )
-def test_a_changed_spec_is_checked(here, changes, message):
+def test_a_changed_spec_is_checked(namespace, changes, message):
     with pytest.raises(PrivplanError, match=re.escape(message)):
-        here["spec"].replace(changes)
+        namespace["spec"].replace(changes)
 
 
 def test_a_changed_spec_is_that_of_a_changed_file():
     data = {
-        "name": "study", "rounds": 50, "cohort": 120, "model": {"name": "m", "parameters": 1000},
-        "groups": [{"name": "a", "clients": 2000, "epsilon": 0.5},
-                   {"name": "b", "clients": 2000, "risk": {"advantage": 0.1}}],
-    }  # fmt: skip
+        "name": "study",
+        "rounds": 50,
+        "cohort": 120,
+        "model": {"name": "m", "parameters": 1000},
+        "groups": [
+            {"name": "a", "clients": 2000, "epsilon": 0.5},
+            {"name": "b", "clients": 2000, "risk": {"advantage": 0.1}},
+        ],
+    }
     spec = privplan.Spec.parse(data)
     assert spec.replace() == spec
     changed = {**data, "rounds": 80, "clipping_norm": 2.0}

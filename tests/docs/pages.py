@@ -1,10 +1,11 @@
 """What each page of the documentation needs so that its blocks can be executed.
 
-Blocks of a page are executed in their order, in one folder. ``sh`` and ``console`` blocks: lines
-of ``privplan`` in this process, those of ``python`` and ``torchrun`` as processes; ``make`` is
-checked against the Makefile. ``python`` blocks: in one namespace, or written to the file that
-follows the word. ``yaml`` blocks: parsed, and written to that file or to ``spec.yaml``. ``toml``
-blocks: entry points of registries of the project. ``json`` blocks: parsed, and written.
+Blocks of a page are executed in their order, in one folder. ``sh`` and ``console``
+blocks: lines of ``privplan`` in this process, those of ``python`` and ``torchrun`` as
+processes; ``make`` is checked against the Makefile. ``python`` blocks: in one
+namespace, or written to the file that follows the word. ``yaml`` blocks: parsed, and
+written to that file or to ``spec.yaml``. ``toml`` blocks: entry points of registries of
+the project. ``json`` blocks: parsed, and written.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,9 +36,8 @@ class Page:
     codes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     slow: bool = False  # whether the page takes more than a few seconds
     needs: str = ""  # a package without which the page is skipped
-    prints: str | None = (
-        None  # what python blocks print; empty: the indented lines of the page
-    )
+    # what python blocks print; empty: the indented lines of the page
+    prints: str | None = None
 
 
 ELSEWHERE = {
@@ -53,16 +53,17 @@ ELSEWHERE = {
 
 def write_idx(folder, name, train, test):
     """Random images in the layout of MNIST, for pages that name its data sets."""
-    draw, target = np.random.default_rng(0), folder / name / "raw"
+    generator = np.random.default_rng(0)
+    target = folder / name / "raw"
     target.mkdir(parents=True)
     for part, count in (("train", train), ("t10k", test)):
-        pixels = draw.integers(0, 256, (count, 28, 28), np.uint8)
+        pixels = generator.integers(0, 256, (count, 28, 28), np.uint8)
         labels = (np.arange(count) % 10).astype(np.uint8)
         for kind, values in (("images-idx3", pixels), ("labels-idx1", labels)):
             head = bytes([0, 0, 8, values.ndim])
-            sides = b"".join(int(side).to_bytes(4, "big") for side in values.shape)
+            sizes = b"".join(int(side).to_bytes(4, "big") for side in values.shape)
             (target / f"{part}-{kind}-ubyte").write_bytes(
-                head + sides + values.tobytes()
+                head + sizes + values.tobytes()
             )
 
 

@@ -32,10 +32,9 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
 
 def _blocks(page):
     """Language, file and text of each block."""
-    found = FENCE.findall((ROOT / page).read_text(encoding="utf-8"))
-    return [
-        block for block in found if not block[1].startswith("{")
-    ]  # of the site, such as menus
+    blocks = FENCE.findall((ROOT / page).read_text(encoding="utf-8"))
+    # The site has blocks of its own, such as menus.
+    return [block for block in blocks if not block[1].startswith("{")]
 
 
 def _indented(page):
@@ -62,8 +61,8 @@ def test_every_page_with_blocks_is_executed():
 
 
 def test_every_block_has_a_language_that_is_executed():
-    kinds = {(page, kind) for page in _pages() for kind, _, _ in _blocks(page)}
-    assert {kind for _, kind in kinds} <= KINDS, kinds
+    for page in _pages():
+        assert {kind for kind, _, _ in _blocks(page)} <= KINDS, page
 
 
 def _edit(page):
@@ -153,25 +152,32 @@ def test_the_blocks_of_the_page_run(name, tmp_path, monkeypatch, capsys):
     for kind, file, text in _blocks(name):
         if kind in ("sh", "bash", "console"):
             _shell(page, text)
-        elif kind == "python" and file:
-            Path(file).write_text(text, encoding="utf-8")
-        elif kind == "python":
+        elif kind == "python" and not file:
             exec(compile(text, name, "exec"), names)
-        elif kind == "yaml":
-            data = load_yaml(text, "spec")
-            if "groups" in data:
-                Path(file or "spec.yaml").write_text(text, encoding="utf-8")
-            else:  # some fields of a spec, whose clipping norm the recipe decides
-                data = {**load_yaml(preset("digits"), "spec"), **data}
-                data.pop("clipping_norm")
-            Spec.parse(data)
-        elif kind == "toml":
-            _toml(text)
-        elif kind == "json":
-            json.loads(text)
-            Path(file or "unnamed.json").write_text(text, encoding="utf-8")
+        else:
+            _write_block(kind, file, text)
     if page.prints is not None:
         assert capsys.readouterr().out == (page.prints or _indented(name))
+
+
+def _write_block(kind, file, text):
+    """Check a block that is a file, and write it where later blocks read it."""
+    if kind == "toml":
+        _toml(text)
+    elif kind == "yaml":
+        data = load_yaml(text, "spec")
+        if "groups" in data:
+            Path(file or "spec.yaml").write_text(text, encoding="utf-8")
+        else:
+            # Some fields of a spec, whose clipping norm the recipe decides.
+            data = {**load_yaml(preset("digits"), "spec"), **data}
+            data.pop("clipping_norm")
+        Spec.parse(data)
+    elif kind == "json":
+        json.loads(text)
+        Path(file or "unnamed.json").write_text(text, encoding="utf-8")
+    elif kind == "python":
+        Path(file).write_text(text, encoding="utf-8")
 
 
 def _declared_commands(monkeypatch):

@@ -1,7 +1,7 @@
 """What may go wrong around a run: one clear line, and nothing is lost.
 
-Every fault of a run is set up, met, taken away again, and the same request then gives the files
-of a run that nothing disturbed.
+Every fault of a run is set up, met, taken away again, and the same request then gives
+the files of a run that nothing disturbed.
 """
 
 import errno
@@ -68,16 +68,17 @@ def request_(plan, interrupted, tmp_path):
 
 @contextmanager
 def failing(monkeypatch, code, after, part=None):
-    """``fsync`` fails from its call number ``after`` on; ``part`` bytes of a line are kept."""
-    sync, calls = os.fsync, []
+    """``fsync`` fails after ``after`` calls; ``part`` bytes of the line are lost."""
+    sync = os.fsync
+    calls = []
 
-    def fsync(number):
-        calls.append(number)
+    def fsync(descriptor):
+        calls.append(descriptor)
         if len(calls) > after:
             if part is not None:
-                os.ftruncate(number, max(0, os.fstat(number).st_size - part))
+                os.ftruncate(descriptor, max(0, os.fstat(descriptor).st_size - part))
             raise OSError(code, os.strerror(code))
-        sync(number)
+        sync(descriptor)
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", fsync)
@@ -194,8 +195,17 @@ def test_a_torn_ledger_line(cut, request_, whole, tmp_path):
     same(tmp_path / "run", whole)
 
 
+HEARING = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from privplan.cli import main
+main()
+"""
+"""A program that hears Ctrl-C where the tests run in the background, too."""
+
+
 def test_ctrl_c_at_a_terminal(tmp_path):
-    """All processes of a sweep hear it; one line is said, and the sweep goes on later."""
+    """All processes of a sweep hear it; one line is printed, and the sweep goes on."""
     data = spec_data(planning={"ratios": "balanced", "accountant": "pld"})
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(data))
     varied = ["--vary", "groups.strict.epsilon=0.5:2:40", "--workers", "2"]
@@ -206,22 +216,22 @@ def test_ctrl_c_at_a_terminal(tmp_path):
         "-o",
         str(tmp_path / "out"),
     ]
-    hearing = (
-        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    process = subprocess.Popen(
+        [sys.executable, "-c", HEARING, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
-    process = subprocess.Popen(  # it hears Ctrl-C where the tests run in the background, too
-        [sys.executable, "-c", hearing + "from privplan.cli import main; main()", *arguments],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
     journal = tmp_path / "out" / "what-if.jsonl"
     deadline = time.monotonic() + 120
-    while (
-        not (journal.exists() and journal.stat().st_size)
-        and time.monotonic() < deadline
-    ):
+    while time.monotonic() < deadline:
+        if journal.exists() and journal.stat().st_size:
+            break
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 130, said
-    *_, line = said.splitlines()  # after how far it is, on a slow machine
+    _, standard_error = process.communicate(timeout=60)
+    assert process.returncode == 130, standard_error
+    # On a slow machine the sweep also prints how far it is.
+    *_, line = standard_error.splitlines()
     assert "same command" in line

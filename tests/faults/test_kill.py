@@ -1,4 +1,4 @@
-"""Kill -9 at random moments: the same command then gives the same files, bit for bit."""
+"""Kill -9 at random moments: the same command then gives the same files, to the bit."""
 
 import fcntl
 import json
@@ -30,12 +30,14 @@ SLOW = ("compare", "what-if", "solve")
 class Work:
     """One command that may be killed."""
 
-    arguments: str  # its words, with names for its input and output
-    sound: Callable[
-        [Path, Path], None
-    ]  # checks what a kill left, against an undisturbed output
-    same: Callable[[Path, Path], None]  # checks the output in the end against the same
-    kills: int  # how many processes the long suite kills at work
+    # Its words, with names for its input and output.
+    arguments: str
+    # Checks what a kill left, against an undisturbed output.
+    sound: Callable[[Path, Path], None]
+    # Checks the output in the end, against an undisturbed one.
+    same: Callable[[Path, Path], None]
+    # How many processes the long suite kills at work.
+    kills: int
 
     def words(self, inputs, output):
         """The arguments for an output."""
@@ -63,15 +65,16 @@ def _run_is_sound(folder, whole):
     if record.exists() and json.loads(record.read_text())["status"] == "complete":
         run_is_same(folder, whole)
     if (folder / CHECKPOINT).exists():
-        found = checkpoint.load(folder, torch.device("cpu"))
+        state = checkpoint.load(folder, torch.device("cpu"))
         ledger = (folder / LEDGER).read_bytes()
-        assert found.chain.encode() in ledger  # no state before its releases
+        # No state is saved before its releases.
+        assert state.chain.encode() in ledger
 
 
 def run_is_same(folder, whole):
     """But for the seconds that it took."""
     _equal(folder, whole, EVIDENCE, VECTORS, LEDGER, PLAN)
-    records = [json.loads((one / RECORD).read_text()) for one in (folder, whole)]
+    records = [json.loads((output / RECORD).read_text()) for output in (folder, whole)]
     for record in records:
         del record["wall_seconds"]
     assert records[0] == records[1]
@@ -140,7 +143,7 @@ def inputs(tmp_path_factory):
 
 
 def _free(folder):
-    """Wait until no process holds anything of the folder: workers end with their parent."""
+    """Wait until no process locks the folder: workers end with their parent."""
     deadline = time.monotonic() + 60
     for path in folder.glob("**/.lock"):
         with path.open("a") as file:
@@ -168,34 +171,40 @@ class Count:
 def killed(name, kills, inputs, folder, generator):
     """Kill so many processes at work, each resuming what the one before left.
 
-    The moment is uniform over the time that the work takes. After three kills, or when a process
-    ended before its moment, the output is completed and compared, and another one begins.
+    The moment is uniform over the time that the work takes. After three kills, or when
+    a process ended before its moment, the output is completed and compared, and another
+    one begins.
     """
-    work, whole, said = WORK[name], folder / "whole", folder / "said"
-    finished(
-        ["--version"], said
-    )  # the process that others are forked from loads everything
-    seconds = finished(work.words(inputs, whole), said)
-    count, chain = Count(), 0
+    work = WORK[name]
+    whole = folder / "whole"
+    messages = folder / "said"
+    # The process that others are forked from loads everything.
+    finished(["--version"], messages)
+    seconds = finished(work.words(inputs, whole), messages)
+    count = Count()
+    chain = 0  # kills since the output was begun
     while count.killed < kills or chain:
         output = folder / str(count.compared)
         arguments = work.words(inputs, output)
         ended = count.killed == kills or chain == CHAIN
         if ended:
-            finished(arguments, said)
+            finished(arguments, messages)
         else:
-            process = started(arguments, said, generator.choice([0.0, 2.0]))
+            process = started(arguments, messages, generator.choice([0.0, 2.0]))
             time.sleep(generator.uniform(0, seconds))
             process.kill()
             process.join()
             ended = process.exitcode != -9
-            assert process.exitcode in (-9, 0), said.read_text()
+            assert process.exitcode in (-9, 0), messages.read_text()
         if ended:
             work.same(output, whole)
-            assert not list(output.glob("**/*.tmp"))  # nothing half-written is left
-            count.compared, chain = count.compared + 1, 0
+            # Nothing half-written is left.
+            assert not list(output.glob("**/*.tmp"))
+            count.compared += 1
+            chain = 0
             continue
-        count.killed, chain = count.killed + 1, chain + 1
+        count.killed += 1
+        chain += 1
         _free(output)
         if output.exists():
             count.begun += 1

@@ -1,7 +1,7 @@
-"""Malformed input of every kind, as strategies: values nobody expects in places that exist.
+"""Malformed input of every kind, as strategies: odd values in places that exist.
 
-A malformed document is a sound one with a few of its places changed, or plain garbage: the
-former reaches the rules between fields, the latter the readers.
+A malformed document is a sound one with a few of its places changed, or plain garbage:
+the former reaches the rules between fields, the latter the readers.
 """
 
 import copy
@@ -52,12 +52,12 @@ def _places(data, path=()):
     if not isinstance(data, dict | list):
         return []
     steps = data.items() if isinstance(data, dict) else enumerate(data)
-    found = []
+    places = []
     for step, value in steps:
-        found.append((*path, step))
+        places.append((*path, step))
         if isinstance(value, dict | list):
-            found += _places(value, (*path, step))
-    return found
+            places += _places(value, (*path, step))
+    return places
 
 
 def _like(value):
@@ -72,13 +72,13 @@ def _like(value):
 
 
 @st.composite
-def changed(draw, data, most=3):
+def changed(draw, data, max_changes=3):
     """The data with one to a few places replaced, dropped, repeated or added."""
-    found = copy.deepcopy(data)
-    for _ in range(draw(st.integers(1, most))):
-        *way, last = draw(st.sampled_from(_places(found) or [("new",)]))
-        place = found
-        for step in way:
+    malformed = copy.deepcopy(data)
+    for _ in range(draw(st.integers(1, max_changes))):
+        *parents, last = draw(st.sampled_from(_places(malformed) or [("new",)]))
+        place = malformed
+        for step in parents:
             place = place[step]
         match draw(st.sampled_from(["replace", "replace", "replace", "drop", "add"])):
             case "replace":
@@ -91,7 +91,7 @@ def changed(draw, data, most=3):
                 place.append(
                     draw(st.one_of(NODES, st.sampled_from(copy.deepcopy(place) or [0])))
                 )
-    return found
+    return malformed
 
 
 ODD = st.sampled_from([1, 2, 0.3, 1e-30, 1e-12, 1e-3, 1.0, 10**15, 1e15, 1e40])
@@ -101,19 +101,21 @@ ODD = st.sampled_from([1, 2, 0.3, 1e-30, 1e-12, 1e-3, 1.0, 10**15, 1e15, 1e40])
 @st.composite
 def odd(draw, data):
     """The data with one or two of its numbers replaced by odd ones."""
-    found, numbers = copy.deepcopy(data), []
-    for way in _places(found):
-        value = found
-        for step in way:
+    malformed = copy.deepcopy(data)
+    numbers = []
+    for path in _places(malformed):
+        value = malformed
+        for step in path:
             value = value[step]
         if isinstance(value, int | float):
-            numbers.append(way)
-    for *way, last in draw(st.lists(st.sampled_from(numbers), min_size=1, max_size=2)):
-        place = found
-        for step in way:
+            numbers.append(path)
+    paths = draw(st.lists(st.sampled_from(numbers), min_size=1, max_size=2))
+    for *parents, last in paths:
+        place = malformed
+        for step in parents:
             place = place[step]
         place[last] = draw(ODD)
-    return found
+    return malformed
 
 
 def _yaml(data):
@@ -149,24 +151,27 @@ def _models(annotation):
 
 def fields(model, above=()):
     """The way to every field of a value, and of the values in it."""
-    found = set()
+    paths = set()
     for name, field in model.model_fields.items():
-        inner = [one for one in _models(field.annotation) if one not in above]
-        ways = {way for one in inner for way in fields(one, (*above, one))}
-        found |= {(name,), *((name, *way) for way in ways)}
-    return found
+        paths.add((name,))
+        for inner in _models(field.annotation):
+            # A value that holds values of its kind has no end.
+            if inner not in above:
+                inner_paths = fields(inner, (*above, inner))
+                paths.update((name, *path) for path in inner_paths)
+    return paths
 
 
-def filled(data, way, value):
-    """The data with a value in a field, which they may leave out; ``groups``: the first one's."""
-    found = copy.deepcopy(data)
-    place: Any = found
-    for step in way[:-1]:
+def filled(data, path, value):
+    """The data with a value in a field, of groups in the first one."""
+    filled_data = copy.deepcopy(data)
+    place: Any = filled_data
+    for step in path[:-1]:
         inner = place.get(step)
         place[step] = inner if isinstance(inner, dict | list) else {}
         place = place[step][0] if isinstance(inner, list) else place[step]
-    place[way[-1]] = value
-    return found
+    place[path[-1]] = value
+    return filled_data
 
 
 _OPEN = {

@@ -1,10 +1,12 @@
 """What malformed input may do: work, or be refused in lines that name what is wrong.
 
-``PROPERTIES`` has one entry for each reader of the project: inputs, and a function that fails
-when the promise is broken. The quick suite, the long suite and the atheris harness share it.
+``PROPERTIES`` has one entry for each reader of the project: inputs, and a function that
+fails when the promise is broken. The quick suite, the long suite and the atheris
+harness share it.
 """
 
 import io
+import itertools
 import json
 import math
 import os
@@ -35,7 +37,7 @@ from privplan.verification.verify import judge, load_run
 from simulate.data.own_files import DataOptions
 from simulate.data.pickles import read_pickle
 from simulate.data.sources import load_own
-from tests.fuzz import inputs as given
+from tests.fuzz import inputs as odd
 from tests.planning.problems import spec_data
 from tests.verification import honest_run
 
@@ -47,9 +49,8 @@ class Property:
     """One reader, what it is fed with, and how often."""
 
     inputs: st.SearchStrategy[Any]  # strategy of malformed inputs
-    check: Callable[
-        [Any], None
-    ]  # raises anything but a PrivplanError when the promise is broken
+    # Raises anything but a PrivplanError when the promise is broken.
+    check: Callable[[Any], None]
     quick: int = 60  # inputs in the quick suite
     long: int = 1000  # inputs in the long suite
 
@@ -94,9 +95,15 @@ def _written(name, content, read):
 
 
 OF_A_RUN = (
-    "plan.json", "record.json", "ledger.jsonl", "evidence.jsonl", "noise.jsonl", "clients.npz",
-    "replay.json", "audit.json",
-)  # fmt: skip
+    "plan.json",
+    "record.json",
+    "ledger.jsonl",
+    "evidence.jsonl",
+    "noise.jsonl",
+    "clients.npz",
+    "replay.json",
+    "audit.json",
+)
 
 
 def folder_of_bytes(change):
@@ -114,7 +121,8 @@ def pickle_of_bytes(content):
 
 def archive_of_bytes(change):
     """Own data, with other bytes from some place on."""
-    whole, (place, content) = io.BytesIO(), change
+    place, content = change
+    whole = io.BytesIO()
     np.savez(whole, x=np.eye(4), y=[0, 1, 0, 1])
     before = whole.getvalue()
     data = before[:place] + content + before[place + len(content) :]
@@ -132,13 +140,13 @@ def spec_of_data(data):
 
 
 def spec_of_every_field(start):
-    """One value in each field of a spec in turn, also in those that the spec leaves out."""
+    """One value in each field of a spec in turn, also where the spec leaves it out."""
     data, value = start
-    for way in given.FIELDS:
+    for path in odd.FIELDS:
         try:
-            promised(spec_of_data)(given.filled(data, way, value))
+            promised(spec_of_data)(odd.filled(data, path, value))
         except Exception as error:
-            error.add_note(f"{'.'.join(way)}: {value!r:.200}")
+            error.add_note(f"{'.'.join(path)}: {value!r:.200}")
             raise
 
 
@@ -219,7 +227,8 @@ def ledger_of_text(lines):
 
 def ledger_of_data(data):
     """A ledger whose chain fits, so that it is taken for the simulation's."""
-    text, chain = "", _sound(PLAN)["digest"]
+    text = ""
+    chain = _sound(PLAN)["digest"]
     if not isinstance(data, list):
         return
     for release in data:
@@ -284,11 +293,29 @@ def command_line(arguments):
 
 
 PIECES = st.sampled_from(
-    ["iid", "dirichlet:", "by-class:", "pathological:", "dominant:", "natural", "%",
-     "strict=", "1,2", "0.5", "1e400", "-1", "inf", "nan", "=", ":", ",", "5"]
-)  # fmt: skip
+    [
+        "iid",
+        "dirichlet:",
+        "by-class:",
+        "pathological:",
+        "dominant:",
+        "natural",
+        "%",
+        "strict=",
+        "1,2",
+        "0.5",
+        "1e400",
+        "-1",
+        "inf",
+        "nan",
+        "=",
+        ":",
+        ",",
+        "5",
+    ]
+)
 VARIES = st.one_of(
-    given.WORDS,
+    odd.WORDS,
     st.builds(
         "{}={}:{}:{}{}".format,
         st.sampled_from(
@@ -301,7 +328,7 @@ VARIES = st.one_of(
     ),
 )
 _WORD = st.one_of(
-    given.WORDS.filter(lambda word: "\0" not in word and len(word) < 10_000),
+    odd.WORDS.filter(lambda word: "\0" not in word and len(word) < 10_000),
     st.sampled_from(
         ["1", "0", "-1", "0.5", "1e-320", "nan", "inf", "1e400", "1e15", "9" * 30]
     ),
@@ -318,19 +345,29 @@ _FLAGS = (
     "--help", "--", "-x", "-o", "--plot", "--for", "--tradeoff", "--frontier",
 )  # fmt: skip
 _COMMANDS = (
-    "init", "solve", "explain", "what-if", "verify", "account", "calibrate",
-    "simulate", "compare", "proxy", "nosuch", "",
-)  # fmt: skip
+    "init",
+    "solve",
+    "explain",
+    "what-if",
+    "verify",
+    "account",
+    "calibrate",
+    "simulate",
+    "compare",
+    "proxy",
+    "nosuch",
+    "",
+)
 LINES = st.one_of(
     st.builds(
-        lambda command, rest: [command, *rest],
+        lambda command, words: [command, *words],
         st.sampled_from(_COMMANDS),
         st.lists(st.one_of(st.sampled_from(_FLAGS), _WORD, _SMALL), max_size=8),
     ),
     st.builds(
         lambda command, values: [
             command,
-            *(part for pair in zip(_FLAGS[:4], values, strict=True) for part in pair),
+            *itertools.chain.from_iterable(zip(_FLAGS[:4], values, strict=True)),
         ],
         st.sampled_from(["account", "calibrate"]),
         st.tuples(_WORD, _WORD, _WORD, _WORD),
@@ -342,26 +379,26 @@ LINES = st.one_of(
 )
 
 PROPERTIES: Mapping[str, Property] = {
-    "spec files": Property(given.SPEC_TEXTS, promised(spec_of_text), 60, 2000),
-    "specs": Property(given.SPECS, promised(spec_of_data), 60, 2000),
-    "every field": Property(given.FILLS, spec_of_every_field, 8, 300),
-    "solving": Property(given.odd(spec_data()), promised(solved), 10, 100),
-    "plan files": Property(given.documents(_sound(PLAN)), promised(plan_of_text), 40, 1000),
+    "spec files": Property(odd.SPEC_TEXTS, promised(spec_of_text), 60, 2000),
+    "specs": Property(odd.SPECS, promised(spec_of_data), 60, 2000),
+    "every field": Property(odd.FILLS, spec_of_every_field, 8, 300),
+    "solving": Property(odd.odd(spec_data()), promised(solved), 10, 100),
+    "plan files": Property(odd.documents(_sound(PLAN)), promised(plan_of_text), 40, 1000),
     "plans with their digest": Property(
-        given.changed(_sound(PLAN)), promised(plan_of_data), 20, 500),
-    "record files": Property(given.documents(_sound(RECORD)), promised(record_of_text), 40, 500),
+        odd.changed(_sound(PLAN)), promised(plan_of_data), 20, 500),
+    "record files": Property(odd.documents(_sound(RECORD)), promised(record_of_text), 40, 500),
     "ledger files": Property(
         st.lists(
             st.one_of(
                 st.sampled_from(run_of_three_rounds()[LEDGER].decode().splitlines()),
-                given.documents(releases()[0]),
+                odd.documents(releases()[0]),
             ),
             max_size=8,
         ),
         promised(ledger_of_text), 60, 1000,
     ),
     "ledgers with their chain": Property(
-        given.changed(releases(), most=2), promised(ledger_of_data), 40, 500
+        odd.changed(releases(), max_changes=2), promised(ledger_of_data), 40, 500
     ),
     "run folders": Property(
         st.tuples(st.sampled_from(OF_A_RUN), st.integers(0, 10**5), st.binary(max_size=40)),
@@ -371,14 +408,14 @@ PROPERTIES: Mapping[str, Property] = {
     "archives": Property(
         st.tuples(st.integers(0, 900), st.binary(max_size=40)), promised(archive_of_bytes), 60, 500
     ),
-    "budget files": Property(given.BUDGETS, promised(budgets_of_text), 100, 1000),
+    "budget files": Property(odd.BUDGETS, promised(budgets_of_text), 100, 1000),
     "--vary": Property(VARIES, promised(vary_of_text), 100, 500),
     "--partition": Property(
-        st.one_of(given.WORDS, st.lists(PIECES, max_size=5).map("".join)),
+        st.one_of(odd.WORDS, st.lists(PIECES, max_size=5).map("".join)),
         promised(partition_of_text), 100, 500,
     ),
     "--set": Property(
-        st.lists(st.one_of(given.WORDS, st.lists(PIECES, max_size=3).map("".join)), max_size=3),
+        st.lists(st.one_of(odd.WORDS, st.lists(PIECES, max_size=3).map("".join)), max_size=3),
         promised(numbers_of_words), 60, 500,
     ),
     "command lines": Property(LINES, command_line, 30, 500),

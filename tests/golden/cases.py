@@ -1,16 +1,18 @@
 """All cases: commands whose output must not change, on specs that are stored here."""
 
+from dataclasses import replace
+
 from tests.golden.refusals import refusals
 from tests.golden.steps import SPECS, Call, Case, Edit, Put, call, spec
 
 PRESETS = (
-    "digits", "gdpfed-fmnist", "gdpfed-svhn", "gdpfed-shakespeare", "gdpfed-cifar10",
+    "digits",
+    "gdpfed-fmnist",
+    "gdpfed-svhn",
+    "gdpfed-shakespeare",
+    "gdpfed-cifar10",
     "robust-hdp-fmnist",
-)  # fmt: skip
-
-SLOW_PLANS = ("prv-uniform", "free-rounds", "noise-limits")
-"""Specs whose plans take more than a few seconds, and runs that do."""
-SLOW_RUNS = ("robust-hdp", "dpfedavg-records", "planned-quantile")
+)
 
 MECHANISM = "--noise-multiplier 1.5 --sampling-ratio 0.02 --rounds 50"
 
@@ -22,7 +24,7 @@ def _presets():
             call("solve spec.yaml --details -o plan.json", "plan.json"),
             call("explain plan.json"),
         )
-        yield Case(f"preset-{name}", steps, slow=name == "robust-hdp-fmnist")
+        yield Case(f"preset-{name}", steps)
     yield Case(
         "init-schema",
         (call("init"), call("init --schema -o schema.json", "schema.json")),
@@ -36,10 +38,13 @@ def _plans():
             (spec("budgets.csv", "budgets.csv"),) if name == "budgets-from-file" else ()
         )
         steps = (
-            spec(name), *budgets, call("solve spec.yaml --details -o plan.json", "plan.json"),
-            call("explain plan.json"), call("explain plan.json --format json"),
-        )  # fmt: skip
-        yield Case(f"plan-{name}", steps, slow=name in SLOW_PLANS)
+            spec(name),
+            *budgets,
+            call("solve spec.yaml --details -o plan.json", "plan.json"),
+            call("explain plan.json"),
+            call("explain plan.json --format json"),
+        )
+        yield Case(f"plan-{name}", steps)
     steps = (
         spec("full-balanced"),
         call("solve spec.yaml --format json --plot plan.png"),
@@ -66,19 +71,22 @@ def _accounting():
     yield Case(
         "account-all", (call(f"account {MECHANISM} {delta} --all --format json"),)
     )
-    asked, noise = "calibrate --epsilon 0.5", "--noise-multiplier 1.5"
-    ratio, rounds, json = "--sampling-ratio 0.02", "--rounds 50", "--format json"
+    question = "calibrate --epsilon 0.5"
+    noise = "--noise-multiplier 1.5"
+    ratio = "--sampling-ratio 0.02"
+    rounds = "--rounds 50"
+    json = "--format json"
     law = "--sampling fixed_size --relation replace_one"
     calibrate = (
-        f"{asked} {delta} {ratio} {rounds}",
-        f"{asked} {delta} {ratio} {rounds} {json}",
-        f"{asked} {delta} {ratio} {rounds} --accountant rdp {json}",
-        f"{asked} {delta} {ratio} {rounds} {law} {json}",
+        f"{question} {delta} {ratio} {rounds}",
+        f"{question} {delta} {ratio} {rounds} {json}",
+        f"{question} {delta} {ratio} {rounds} --accountant rdp {json}",
+        f"{question} {delta} {ratio} {rounds} {law} {json}",
         f"calibrate --epsilon 3 --delta 1e-5 --rounds 20 --sampling full {json}",
-        f"{asked} {delta} --solve-for sampling_ratio {noise} {rounds} {json}",
-        f"{asked} {delta} --solve-for rounds {noise} {ratio} {json}",
-        f"{asked} --solve-for cohort {noise} {rounds} --clients 6000 {json}",
-        f"{asked} --solve-for delta {MECHANISM} {json}",
+        f"{question} {delta} --solve-for sampling_ratio {noise} {rounds} {json}",
+        f"{question} {delta} --solve-for rounds {noise} {ratio} {json}",
+        f"{question} --solve-for cohort {noise} {rounds} --clients 6000 {json}",
+        f"{question} --solve-for delta {MECHANISM} {json}",
         f"calibrate --epsilon 2 {delta} --sampling-ratio 0.1 --rounds 30 --accountant gdp",
     )
     yield Case("calibrate", tuple(map(call, calibrate)))
@@ -115,7 +123,7 @@ def _sweeps():
     )
     yield Case("frontier", steps)
     steps = (spec("budgets-from-file"), spec("budgets.csv", "budgets.csv"), frontier)
-    yield Case("frontier-budgets", steps, slow=True)
+    yield Case("frontier-budgets", steps)
 
 
 def _solved(name):
@@ -169,11 +177,11 @@ def _runs():
             call("verify run --rounds 0 --details"),
             call("verify run --rounds 0 --format json", "run/verdict.json"),
         )
-        yield Case(f"run-{name}", steps, slow=name in SLOW_RUNS)
+        yield Case(f"run-{name}", steps)
     names = "--algorithms DP-FedAvg,GDPFed+ --seeds 2 --first-seed 1 --device cpu"
     files = ("out/", "out/results.csv")
     compare = call(f"compare plan.json {names} -o out", *files)
-    yield Case("compare", (*_solved("digits-short"), compare), slow=True)
+    yield Case("compare", (*_solved("digits-short"), compare))
     pilot = "proxy pilot spec.yaml --dataset digits --rounds 2 --clients 8 --seed 1"
     steps = (
         spec("balanced-joint"),
@@ -247,7 +255,18 @@ def _book():
         Edit("spec.yaml", "epsilon: 5.0", "epsilon: 1.0"),
         call("solve spec.yaml --from-book book.sqlite --details -o never.json"),
     )
-    yield Case("book", steps, slow=True)
+    yield Case("book", steps)
+
+
+# Cases whose like the quick suite has, and which take seconds.
+SLOW_CASES = frozenset({
+    "book", "compare", "frontier-budgets",
+    "plan-free-rounds", "plan-noise-limits", "plan-prv-uniform",
+    "preset-gdpfed-cifar10", "preset-gdpfed-shakespeare", "preset-gdpfed-svhn",
+    "preset-robust-hdp-fmnist", "run-dp2-fedsam", "run-dpfedavg-records", "run-fed-smp",
+    "run-idp-scale", "run-planned-full", "run-planned-quantile", "run-robust-hdp",
+    "run-time-adaptive",
+})  # fmt: skip
 
 
 def _all():
@@ -261,4 +280,8 @@ def _all():
     yield from refusals()
 
 
-CASES = {case.name: case for case in _all()}  # every case by its name
+CASES = {
+    case.name: replace(case, slow=case.slow or case.name in SLOW_CASES)
+    for case in _all()
+}
+"""Every case by its name."""

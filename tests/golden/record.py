@@ -1,6 +1,6 @@
 """Compare what the present code answers with what is stored, or store it anew.
 
-python tests/golden/record.py             print differences; exit code 1 if there are any
+python tests/golden/record.py             print differences, with exit code 1
 python tests/golden/record.py --exact     the same, of every digit
 python tests/golden/record.py --write     store all answers anew
 python tests/golden/record.py NAME ...    only these cases
@@ -18,9 +18,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-HERE = Path(__file__).parent
-ROOT = HERE.parent.parent
-EXPECTED = HERE / "expected"
+GOLDEN_FOLDER = Path(__file__).parent
+ROOT = GOLDEN_FOLDER.parent.parent
+EXPECTED = GOLDEN_FOLDER / "expected"
 
 if __name__ == "__main__":  # a script finds the code beside it
     sys.path.insert(0, str(ROOT))
@@ -34,9 +34,12 @@ from privplan.cli import main as privplan  # noqa: E402
 from tests.golden.cases import CASES  # noqa: E402
 from tests.golden.steps import Call, Case, Edit, Put  # noqa: E402
 
-TOLERANCE, OF_TRAINING = 1e-6, 1e-4
-"""Relative distance of numbers, whose last digits follow the processor and package versions."""
-NOTHING = {TOLERANCE: 1e-12, OF_TRAINING: 1e-8}  # distance of two numbers near 0
+# Relative distances of numbers, whose last digits follow processor and package
+# versions.
+TOLERANCE = 1e-6
+TRAINING_TOLERANCE = 1e-4
+# Distances of two numbers near 0, by the relative distance.
+NOTHING = {TOLERANCE: 1e-12, TRAINING_TOLERANCE: 1e-8}
 TRAINING = {"simulate", "compare", "proxy"}
 
 # Variables that would change what is printed, or where it is looked for.
@@ -69,7 +72,7 @@ def masked(text: str, folder: Path) -> str:
 
 
 def shortened(text: str) -> str:
-    """The text, or its first and last line and a hash over all of it where it is long."""
+    """The text, or its first and last line and a hash over all where it is long."""
     lines = text.splitlines()
     long = len(lines) > LINES_IN_FULL or len(text) > LETTERS_IN_FULL
     if not long:
@@ -82,7 +85,7 @@ def shortened(text: str) -> str:
 def _of_file(path: Path, folder: Path) -> str:
     """What is recorded of a file or folder."""
     if path.is_dir():
-        return "".join(f"{found.name}\n" for found in sorted(path.iterdir()))
+        return "".join(f"{child.name}\n" for child in sorted(path.iterdir()))
     if not path.exists():
         return "<no such file>\n"
     text = path.read_text(encoding="utf-8")
@@ -110,7 +113,8 @@ def _working_in(folder: Path) -> Iterator[None]:
 
     The order of additions in a product of matrices follows the number of threads.
     """
-    before, threads = Path.cwd(), torch.get_num_threads()
+    before = Path.cwd()
+    threads = torch.get_num_threads()
     os.chdir(folder)
     torch.set_num_threads(1)
     try:
@@ -171,7 +175,7 @@ def expected(name: str) -> str:
     return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
-# A hash, or the beginning of a plan's, which also stands alone in a cell and then has a letter.
+# A hash, or the beginning of a plan's, which also stands alone in a cell with a letter.
 _HASH = re.compile(
     r"\b[0-9a-f]{24,64}\b|(?<=plan)\s+[0-9a-f]{12}\b|\b(?=[0-9]*[a-f])[0-9a-f]{12}\b"
 )
@@ -179,36 +183,40 @@ _RULE = re.compile(r"[━─]+|(?<=\S) {2,}|(?<=\n) +| +(?=\n)")
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 
 
-def close(found: str, stored: str, tolerance: float) -> bool:
+def close(present: str, stored: str, tolerance: float) -> bool:
     """Whether two answers are equal but for numbers that hardly differ.
 
-    Hashes are left out, and so is the padding of tables, which follows the digits of a number.
+    Hashes are left out, and so is the padding of tables, which follows the digits.
     """
-    texts = [_RULE.sub(" ", _HASH.sub("<hash>", text)) for text in (found, stored)]
+    texts = [_RULE.sub(" ", _HASH.sub("<hash>", text)) for text in (present, stored)]
     if _NUMBER.sub("#", texts[0]) != _NUMBER.sub("#", texts[1]):
         return False
-    pairs = zip(*(map(float, _NUMBER.findall(text)) for text in texts), strict=True)
+    numbers = [map(float, _NUMBER.findall(text)) for text in texts]
+    pairs = zip(*numbers, strict=True)
     return all(
         math.isclose(*pair, rel_tol=tolerance, abs_tol=NOTHING[tolerance])
         for pair in pairs
     )
 
 
-def difference(name: str, found: str, exact: bool = False) -> str:
-    """A unified diff between the stored answer and the one found; empty when they agree."""
+def difference(name: str, present: str, exact: bool = False) -> str:
+    """A unified diff between the stored answer and the present one."""
     stored = expected(name)
     calls = [step for step in CASES[name].steps if isinstance(step, Call)]
     tolerance = (
-        OF_TRAINING
+        TRAINING_TOLERANCE
         if any(call.arguments[0] in TRAINING for call in calls)
         else TOLERANCE
     )
-    if found == stored or (not exact and close(found, stored, tolerance)):
+    if present == stored or (not exact and close(present, stored, tolerance)):
         return ""
     lines = difflib.unified_diff(
-        stored.splitlines(keepends=True), found.splitlines(keepends=True),
-        fromfile=f"expected/{name}.txt", tofile=f"found/{name}.txt", n=2,
-    )  # fmt: skip
+        stored.splitlines(keepends=True),
+        present.splitlines(keepends=True),
+        fromfile=f"expected/{name}.txt",
+        tofile=f"found/{name}.txt",
+        n=2,
+    )
     return "".join(lines)
 
 
@@ -218,9 +226,9 @@ def answered(name: str) -> str:
         return answer(CASES[name], Path(scratch))
 
 
-def _store(name: str, found: str) -> None:
+def _store(name: str, text: str) -> None:
     EXPECTED.mkdir(exist_ok=True)
-    (EXPECTED / f"{name}.txt").write_text(found, encoding="utf-8")
+    (EXPECTED / f"{name}.txt").write_text(text, encoding="utf-8")
 
 
 def _arguments() -> argparse.Namespace:
@@ -235,26 +243,28 @@ def _arguments() -> argparse.Namespace:
 
 def run() -> int:
     """Carry out what the command line asks for; returns the exit code."""
-    asked = _arguments()
-    unknown = [name for name in asked.names if name not in CASES]
+    arguments = _arguments()
+    unknown = [name for name in arguments.names if name not in CASES]
     if unknown:
         print(f"no such case: {', '.join(unknown)}", file=sys.stderr)
         return 2
     different = 0
-    for name in asked.names or CASES:
-        found = answered(name)
-        if asked.write:
-            _store(name, found)
-        elif shown := difference(name, found, asked.exact):
+    for name in arguments.names or CASES:
+        text = answered(name)
+        if arguments.write:
+            _store(name, text)
+            continue
+        shown = difference(name, text, arguments.exact)
+        if shown:
             different += 1
             print(shown)
-    if asked.write:
-        if not asked.names:
+    if arguments.write:
+        if not arguments.names:
             for path in EXPECTED.glob("*.txt"):
                 if path.stem not in CASES:
                     path.unlink()
         return 0
-    print(f"{len(asked.names or CASES)} cases, {different} differ")
+    print(f"{len(arguments.names or CASES)} cases, {different} differ")
     return 1 if different else 0
 
 
