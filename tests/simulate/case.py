@@ -1,4 +1,4 @@
-"""What shows that a method does what defines it: a reference, and mutations that it catches."""
+"""What shows that a method does what defines it: a reference, and mutations it sees."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,15 +17,12 @@ class Case:
 
     name: str
     plan: Plan
-    check: Callable[
-        [Algorithm], None
-    ]  # compares with the reference; fails by an assertion
-    mutations: Mapping[
-        str, Mutation
-    ]  # what goes wrong, to the algorithm with that fault
-    numbers: Mapping[str, float] = field(
-        default_factory=dict
-    )  # that are not its defaults
+    # Compares with the reference, and fails by an assertion.
+    check: Callable[[Algorithm], None]
+    # By what goes wrong: makes the algorithm with that fault.
+    mutations: Mapping[str, Mutation]
+    # Numbers of the method that are not its defaults.
+    numbers: Mapping[str, float] = field(default_factory=dict)
 
     def build(self):
         """The algorithm as registered."""
@@ -36,24 +33,26 @@ class Case:
 
 def having(**components):
     """The algorithm with other components."""
-    return lambda one: replace(one, **components)
+    return lambda algorithm: replace(algorithm, **components)
 
 
-def double_weights(one):
+def double_weights(algorithm):
     """The server divides by half of the expected cohort."""
-    rule = one.aggregator.weight
-    twice = replace(one.aggregator, weight=lambda group, plan: 2 * rule(group, plan))
-    return replace(one, aggregator=twice)
+    rule = algorithm.aggregator.weight
+    twice = replace(
+        algorithm.aggregator, weight=lambda group, plan: 2 * rule(group, plan)
+    )
+    return replace(algorithm, aggregator=twice)
 
 
 def after(change):
     """The algorithm whose clients do something else after training."""
 
-    def changed(one):
-        train = one.local.train
+    def changed(algorithm):
+        train = algorithm.local.train
         return having(
-            local=replace(one.local, train=lambda work: change(work, train(work)))
-        )(one)
+            local=replace(algorithm.local, train=lambda work: change(work, train(work)))
+        )(algorithm)
 
     return changed
 
@@ -61,10 +60,11 @@ def after(change):
 def _with_batches(change):
     """The algorithm whose clients train on other batches."""
 
-    def changed(one):
-        train = one.local.train
+    def changed(algorithm):
+        train = algorithm.local.train
         return replace(
-            one, local=replace(one.local, train=lambda batch: train(change(batch)))
+            algorithm,
+            local=replace(algorithm.local, train=lambda batch: train(change(batch))),
         )
 
     return changed
@@ -76,12 +76,12 @@ slower = _with_batches(
 without_momentum = _with_batches(lambda batch: replace(batch, momentum=0.0))
 
 
-def backwards(one):
+def backwards(algorithm):
     """The server steps the other way."""
-    inner = one.server
+    inner = algorithm.server
     server = Server(
         inner.name,
         inner.start,
         lambda theta, step, state: inner.step(theta, -step, state),
     )
-    return replace(one, server=server)
+    return replace(algorithm, server=server)

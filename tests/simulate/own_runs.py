@@ -1,4 +1,4 @@
-"""A small plan, own model and own data for the tests of ``simulate.train`` and of the shell."""
+"""A small plan, model and data for the tests of ``simulate.train`` and of the shell."""
 
 import numpy as np
 import torch
@@ -26,11 +26,12 @@ planning: {{ratios: noise}}
 
 
 class Net(nn.Module):
-    """Two dense layers with a learned scale between, which no sequence of layers has."""
+    """Two dense layers with a learned scale between, which is no sequence of layers."""
 
     def __init__(self, hidden=6, classes=2):
         super().__init__()
-        self.first, self.last = nn.Linear(4, hidden), nn.Linear(hidden, classes)
+        self.first = nn.Linear(4, hidden)
+        self.last = nn.Linear(hidden, classes)
         self.scale = nn.Parameter(torch.ones(hidden))
 
     def forward(self, x):
@@ -47,7 +48,7 @@ def plan(folder):
 
 
 def arrays():
-    """Records, labels, clients and groups; the label is the sign of the first column."""
+    """Records, clients, groups, and labels: the sign of the first column."""
     x = np.random.default_rng(0).normal(size=(400, 4))
     client = np.arange(400) % CLIENTS
     group = np.where(client < STRICT, "strict", "loose")

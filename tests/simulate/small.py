@@ -1,5 +1,6 @@
-"""A small world of digits, and rounds of it as plain loops with torch.nn, to compare with."""
+"""A small world of digits, and its rounds as plain loops with torch.nn."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from functools import cache
 
@@ -24,7 +25,10 @@ CLIENTS = 4
 COHORT = 6
 EPSILONS = {"strict": 1.0, "medium": 2.0, "loose": 4.0}
 WEIGHTS = (0.2, 0.3, 0.5)
-STEPS, RATE, DECAY, MOMENTUM = 4, 0.2, 0.5, 0.3
+STEPS = 4
+RATE = 0.2
+DECAY = 0.5
+MOMENTUM = 0.3
 
 Batches = Sequence[tuple[Tensor, Tensor]]
 Client = Callable[[nn.Module, Batches, float], None]
@@ -32,10 +36,10 @@ Client = Callable[[nn.Module, Batches, float], None]
 
 
 def plan(release="joint"):
-    """Three groups of which half takes part; nothing is clipped, noise is below rounding."""
-    each = EPSILONS.items()
+    """Three groups of which half takes part; no clipping, and noise below rounding."""
     groups = [
-        {"name": name, "clients": CLIENTS, "epsilon": epsilon} for name, epsilon in each
+        {"name": name, "clients": CLIENTS, "epsilon": epsilon}
+        for name, epsilon in EPSILONS.items()
     ]
     spec = Spec.parse({
         "name": "small", "groups": groups, "delta": 0.01, "rounds": ROUNDS, "cohort": COHORT,
@@ -46,16 +50,28 @@ def plan(release="joint"):
     })  # fmt: skip
     planned = [
         GroupPlan(
-            name=group.name, clients=CLIENTS, epsilon=group.epsilon, delta=0.01, sampling_ratio=0.5,
-            expected_cohort=CLIENTS / 2, noise_multiplier=1e-15, kept_fraction=1.0, weight=weight,
+            name=group.name,
+            clients=CLIENTS,
+            epsilon=group.epsilon,
+            delta=0.01,
+            sampling_ratio=0.5,
+            expected_cohort=CLIENTS / 2,
+            noise_multiplier=1e-15,
+            kept_fraction=1.0,
+            weight=weight,
         )
         for group, weight in zip(spec.groups, WEIGHTS, strict=True)
-    ]  # fmt: skip
+    ]
     return Plan(
-        spec=spec, release=release, groups=tuple(planned),
-        objective=ObjectiveValue(name="given", value=0.0), bound={}, mean_noise_std=0.0,
-        status="given", certificate=(),
-    )  # fmt: skip
+        spec=spec,
+        release=release,
+        groups=tuple(planned),
+        objective=ObjectiveValue(name="given", value=0.0),
+        bound={},
+        mean_noise_std=0.0,
+        status="given",
+        certificate=(),
+    )
 
 
 @cache
@@ -66,14 +82,14 @@ def digits():
 
 def setting(algorithm, seed=8):
     """A run of an algorithm in this world."""
-    held = partition(
+    clients = partition(
         scheme("iid"), digits().train_y.numpy(), algorithm.plan.groups, seed=seed
     )
     return Experiment(
         algorithm,
         model(algorithm.plan.spec.model.name),
         digits(),
-        held,
+        clients,
         seed,
         torch.device("cpu"),
     )
@@ -87,21 +103,27 @@ def moved(algorithm):
 def played(algorithm):
     """Where the engine stands after all rounds."""
     world = setting(algorithm)
-    now, ledger = initial_state(world), MemoryLedger("")
+    now = initial_state(world)
+    ledger = MemoryLedger("")
     while now.round < ROUNDS:
         now = run_round(world, now, ledger)
     return now
 
 
 def loop(world, round_, theta, client, cohort=None):
-    """Updates of a round's participants, by group, each trained for itself with torch.nn.
+    """Updates of a round's participants, by group, each trained alone with torch.nn.
 
     The participants are those that the engine draws, unless their numbers are given.
     """
-    return [
-        [_update(world, round_, theta, int(one), client) for one in group]
-        for group in (participants(world, round_) if cohort is None else cohort)
-    ]
+    if cohort is None:
+        cohort = participants(world, round_)
+    updates_by_group = []
+    for numbers in cohort:
+        updates = [
+            _update(world, round_, theta, int(number), client) for number in numbers
+        ]
+        updates_by_group.append(updates)
+    return updates_by_group
 
 
 def plain_client(network, batches, rate):
@@ -135,9 +157,15 @@ def mini_batches(world, round_, number):
     """A client's mini-batches of a round, without padding."""
     local = world.local
     x, y = batches(
-        world.data, world.partition, np.array([number]), seed=world.seed, round_=round_,
-        steps=local.steps, size=local.batch_size, device=world.device,
-    )  # fmt: skip
+        world.data,
+        world.partition,
+        np.array([number]),
+        seed=world.seed,
+        round_=round_,
+        steps=local.steps,
+        size=local.batch_size,
+        device=world.device,
+    )
     return [
         (images[rows != PADDING], rows[rows != PADDING])
         for images, rows in zip(x[0], y[0], strict=True)
@@ -152,9 +180,10 @@ def network_at(world, theta):
 
 
 def _update(world, round_, theta, number, client):
-    network, real = network_at(world, theta), mini_batches(world, round_, number)
+    network = network_at(world, theta)
+    client_batches = mini_batches(world, round_, number)
     with one_core():
-        client(network, real, world.learning_rate(round_))
+        client(network, client_batches, world.learning_rate(round_))
     return flat(network) - theta
 
 
@@ -177,20 +206,24 @@ def averaged(world, client):
     """How far the mean over the expected cohort moves the model in all rounds [d]."""
     theta = begin = world.start
     for round_ in range(1, ROUNDS + 1):
-        updates = [one for group in loop(world, round_, theta, client) for one in group]
+        updates_by_group = loop(world, round_, theta, client)
+        updates = list(itertools.chain.from_iterable(updates_by_group))
         theta = theta + torch.stack(updates).sum(0) / COHORT
     return theta - begin
 
 
 def averaged_with_own(world, client, theta):
-    """As ``averaged``, from a vector: the last one, and what each client keeps, by number."""
-    own: dict[int, Tensor] = {}
+    """As ``averaged``, from a vector: the last one, and what each client keeps."""
+    personal: dict[int, Tensor] = {}
     for round_ in range(1, ROUNDS + 1):
-        total, rate = torch.zeros_like(theta), world.learning_rate(round_)
+        total = torch.zeros_like(theta)
+        rate = world.learning_rate(round_)
         for number in map(int, np.concatenate(participants(world, round_))):
             with one_core():
-                real = mini_batches(world, round_, number)
-                update, own[number] = client(theta, own.get(number), real, rate)
+                client_batches = mini_batches(world, round_, number)
+                update, personal[number] = client(
+                    theta, personal.get(number), client_batches, rate
+                )
             total += update
         theta = theta + total / COHORT
-    return theta, own
+    return theta, personal

@@ -1,4 +1,4 @@
-"""Server optimisers against torch.optim and plain loops; averages against their definitions."""
+"""Server optimisers against torch.optim and loops; averages against definitions."""
 
 import numpy as np
 import pytest
@@ -28,14 +28,16 @@ STEPS = [
 
 def path(server, steps=STEPS):
     """The released models after each step."""
-    theta, state, found = START, server.start(START), []
+    theta = START
+    state = server.start(START)
+    models = []
     for step in steps:
         theta, state = server.step(theta, step, state)
-        found.append(server.released(theta, state))
-    return found
+        models.append(server.released(theta, state))
+    return models
 
 
-def made(**options):
+def server_of(**options):
     chosen = ServerOptimiser.model_validate(options)
     return SERVER_OPTIMISERS.get(chosen.optimizer)(chosen)
 
@@ -45,7 +47,7 @@ def test_sgd_and_momentum_are_those_of_torch(name, momentum):
     options = {"momentum": momentum} if name == "momentum" else {}
     weight = START.clone().requires_grad_()
     optimiser = torch.optim.SGD([weight], lr=0.3, momentum=momentum)
-    server = made(optimizer=name, learning_rate=0.3, **options)
+    server = server_of(optimizer=name, learning_rate=0.3, **options)
     for step, model in zip(STEPS, path(server), strict=True):
         weight.grad = -step
         optimiser.step()
@@ -54,9 +56,14 @@ def test_sgd_and_momentum_are_those_of_torch(name, momentum):
 
 @pytest.mark.parametrize("name", ["adagrad", "adam", "yogi"])
 def test_adaptive_optimisers_are_those_of_reddi_et_al(name):
-    rate, beta1, beta2, tau = 0.2, 0.9, 0.99, 0.05
-    server = made(optimizer=name, learning_rate=rate, epsilon=tau)
-    theta, m, v = START.tolist(), [0.0] * 3, [tau**2] * 3
+    rate = 0.2
+    beta1 = 0.9
+    beta2 = 0.99
+    tau = 0.05
+    server = server_of(optimizer=name, learning_rate=rate, epsilon=tau)
+    theta = START.tolist()
+    m = [0.0] * 3
+    v = [tau**2] * 3
     for step, model in zip(STEPS, path(server), strict=True):
         for i, delta in enumerate(step.tolist()):
             m[i] = beta1 * m[i] + (1 - beta1) * delta
@@ -72,7 +79,7 @@ def test_adaptive_optimisers_are_those_of_reddi_et_al(name):
 
 
 def test_an_ema_has_geometric_weights():
-    models = torch.stack(path(made(optimizer="sgd")))
+    models = torch.stack(path(server_of(optimizer="sgd")))
     for t, average in enumerate(
         path(averaged(add(), Averaging(decay=0.6), rounds=3)), start=1
     ):
@@ -88,15 +95,14 @@ def test_a_tail_is_the_mean_of_the_last_models():
 
 
 def test_exactly_the_algorithms_with_their_own_server_refuse():
-    known = {"name": "mlp-digits", "parameters": 2410}
-    plain, asked = (
-        tiny.plan(model=known),
-        tiny.plan(model=known, server={"optimizer": "momentum"}),
-    )
+    model = {"name": "mlp-digits", "parameters": 2410}
+    plain_plan = tiny.plan(model=model)
+    plan_with_server = tiny.plan(model=model, server={"optimizer": "momentum"})
     refusing = {
         name
         for name, entry in ALGORITHMS.items()
-        if entry.unmet_requirement(plain) != entry.unmet_requirement(asked)
+        if entry.unmet_requirement(plain_plan)
+        != entry.unmet_requirement(plan_with_server)
     }
     assert refusing == {"DP-FedAvg-LS", "DP-FedPGN", "DP-FedPGN-LS"}
 

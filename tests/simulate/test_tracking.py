@@ -10,7 +10,8 @@ class Recorder(Callback):
     """Notes every call."""
 
     def __init__(self):
-        self.calls, self.spent = [], {}
+        self.calls = []
+        self.spent = {}
 
     def on_start(self, plan, record):
         self.calls.append(("start", record.rounds_done))
@@ -27,17 +28,19 @@ class Recorder(Callback):
         self.calls.append(("close", 0))
 
 
-def _request(plan, folder, **more):
-    return Request(plan, "planned", "digits", folder, device="cpu", **more)
+def _request(plan, folder, **fields):
+    return Request(plan, "planned", "digits", folder, device="cpu", **fields)
 
 
 def test_a_callback_sees_start_every_round_and_the_end(short_plan, tmp_path):
-    request, recorder = _request(short_plan, tmp_path / "run"), Recorder()
+    request = _request(short_plan, tmp_path / "run")
+    recorder = Recorder()
     run_prepared(request, prepare(request), callbacks=[recorder])
     rounds = [("round", number) for number in range(1, 9)]
     assert recorder.calls == [("start", 0), *rounds, ("end", 8), ("close", 0)]
     for group in privplan.judge(privplan.load_run(tmp_path / "run"), 0).groups:
-        upper, lower = group.realised_upper, group.realised_lower
+        upper = group.realised_upper
+        lower = group.realised_lower
         assert (
             lower
             <= recorder.spent[group.group]

@@ -1,4 +1,4 @@
-"""``simulate.train``: own models on own data, resumed and refused; losses and metrics of tasks."""
+"""``simulate.train``: models and data of a user, resumed and refused; tasks' losses."""
 
 import math
 from dataclasses import replace
@@ -34,13 +34,13 @@ def solved(tmp_path_factory):
 
 
 def test_the_trained_module_reaches_the_score_of_the_run(solved, tmp_path):
-    own = data()
+    own_data = data()
     options = {"seed": 2, "folder": tmp_path / "run", "noise": "seeded"}
-    run = simulate.train(solved, model=Net, data=own, **options)
+    run = simulate.train(solved, model=Net, data=own_data, **options)
     assert run.metric == "accuracy"
     assert set(run.by_group) == {"strict", "loose"}
     assert run.verdict.outcome == "rehearsal"
-    dataset, _ = own.prepared(solved.groups)
+    dataset, _ = own_data.prepared(solved.groups)
     module = run.model()
     assert isinstance(module, Net)
     predicted = module(dataset.test_x).argmax(1)
@@ -51,73 +51,78 @@ def test_the_trained_module_reaches_the_score_of_the_run(solved, tmp_path):
 
 
 def test_an_interrupted_run_resumes_to_the_same_parameters(solved, tmp_path):
-    asked = {"model": Net, "data": data(), "seed": 3, "noise": "seeded"}
-    whole = simulate.train(solved, folder=tmp_path / "whole", **asked)
+    options = {"model": Net, "data": data(), "seed": 3, "noise": "seeded"}
+    whole = simulate.train(solved, folder=tmp_path / "whole", **options)
     with pytest.raises(InterruptedRunError):
-        simulate.train(solved, folder=tmp_path / "cut", report=stop_after(2), **asked)
-    resumed = simulate.train(solved, folder=tmp_path / "cut", **asked)
+        simulate.train(solved, folder=tmp_path / "cut", report=stop_after(2), **options)
+    resumed = simulate.train(solved, folder=tmp_path / "cut", **options)
     assert not resumed.reused
     assert resumed.record.chain == whole.record.chain
-    for one, other in zip(
-        resumed.model().parameters(), whole.model().parameters(), strict=True
-    ):
-        assert torch.equal(one, other)
-    assert simulate.train(solved, folder=tmp_path / "cut", **asked).reused
+    resumed_parameters = nn.utils.parameters_to_vector(resumed.model().parameters())
+    whole_parameters = nn.utils.parameters_to_vector(whole.model().parameters())
+    assert torch.equal(resumed_parameters, whole_parameters)
+    assert simulate.train(solved, folder=tmp_path / "cut", **options).reused
     with pytest.raises(InputError, match="own_model: must be as in"):
-        simulate.train(solved, folder=tmp_path / "cut", **{**asked, "model": _Renamed})
+        simulate.train(
+            solved, folder=tmp_path / "cut", **{**options, "model": _Renamed}
+        )
 
 
 def test_own_people_get_secure_noise_whose_key_lies_beside_the_folder(solved, tmp_path):
-    asked = {"model": Net, "data": data(), "folder": tmp_path / "run"}
+    options = {"model": Net, "data": data(), "folder": tmp_path / "run"}
     with pytest.raises(InterruptedRunError):
-        simulate.train(solved, report=stop_after(2), **asked)
-    run, key = simulate.train(solved, **asked), tmp_path / "run.key"
+        simulate.train(solved, report=stop_after(2), **options)
+    run = simulate.train(solved, **options)
+    key = tmp_path / "run.key"
     assert (run.record.noise, key.stat().st_mode & 0o777) == ("secure", 0o600)
     assert NoiseKey.load(key).commitment == run.record.configuration["noise_commitment"]
     assert verdicts.headline(run.verdict) == "kept, executed again (all 5 rounds)"
-    own = OwnParts(data(), OwnModel(Net, {}, "Net", False))
+    parts = OwnParts(data(), OwnModel(Net, {}, "Net", False))
     assert (
-        Replay(run.folder, own_parts=own).run(None, 0, lambda done, of: None).outcome
+        Replay(run.folder, own_parts=parts)
+        .run(None, 0, lambda done, rounds: None)
+        .outcome
         == "passed"
     )
     (tmp_path / "run.key").rename(tmp_path / "other.key")
     with pytest.raises(InputError, match="must be a file that can be read"):
-        simulate.train(solved, **asked)
+        simulate.train(solved, **options)
 
 
 @pytest.mark.slow
 def test_turns_follow_the_names_of_own_clients(tmp_path, monkeypatch):
-    """``verify`` reads them from the record, and a replay computes them from the names."""
+    """``verify`` reads them from the record, a replay computes them from the names."""
     spec = yaml.safe_load(SPEC) | {
         "rounds": 6,
         "sampling": "cyclic_poisson:2",
         "cohort": 4,
     }
     solved = privplan.solve(Spec.parse(spec))
-    own, given = (
-        OwnParts(data(), OwnModel(Net, {}, "Net", False)),
-        {"model": Net, "data": data()},
-    )
+    parts = OwnParts(data(), OwnModel(Net, {}, "Net", False))
+    options = {"model": Net, "data": data()}
 
     def replayed(run):
         return (
-            Replay(run.folder, own_parts=own)
-            .run(None, 0, lambda done, of: None)
+            Replay(run.folder, own_parts=parts)
+            .run(None, 0, lambda done, rounds: None)
             .outcome
         )
 
-    run = simulate.train(solved, folder=tmp_path / "run", **given)
-    told, law = run.record.parts, solved.spec.sampling.law
-    assert told["strict"][0] == sum(
+    run = simulate.train(solved, folder=tmp_path / "run", **options)
+    clients_by_turn = run.record.parts
+    law = solved.spec.sampling.law
+    assert clients_by_turn["strict"][0] == sum(
         law.turn("strict", name) == 0 for name in range(STRICT)
     )
     assert (run.verdict.kept, replayed(run)) == (True, "passed")
-    wrong = run.record.model_copy(update={"parts": {**told, "strict": (STRICT, 0)}})
+    wrong = run.record.model_copy(
+        update={"parts": {**clients_by_turn, "strict": (STRICT, 0)}}
+    )
     failed = judge(replace(load_run(run.folder), record=wrong), 0).failed
     assert "cohorts" in {check.name for check in failed}
     even = lambda law, group, names: (len(names), np.arange(len(names)))  # noqa: E731
     monkeypatch.setattr(CyclicPoisson, "seated", even)
-    run = simulate.train(solved, folder=tmp_path / "by-place", **given)
+    run = simulate.train(solved, folder=tmp_path / "by-place", **options)
     monkeypatch.undo()
     assert (replayed(run), "cohorts" in str(judge(load_run(run.folder), 0).failed)) == (
         "failed",
@@ -160,12 +165,13 @@ def test_test_records_of_each_client_are_split_off(solved):
 
 
 def test_a_torch_dataset_gives_the_same_records(solved):
-    known = arrays()
-    x, y = torch.from_numpy(known["x"]).float(), torch.from_numpy(known["y"])
+    stored = arrays()
+    x = torch.from_numpy(stored["x"]).float()
+    y = torch.from_numpy(stored["y"])
     pairs = torch.utils.data.TensorDataset(x, y)
-    own = simulate.Data(pairs, client=known["client"], group=known["group"])
+    torch_data = simulate.Data(pairs, client=stored["client"], group=stored["group"])
     assert (
-        own.prepared(solved.groups)[0].digest
+        torch_data.prepared(solved.groups)[0].digest
         == data().prepared(solved.groups)[0].digest
     )
 
@@ -303,10 +309,8 @@ def test_multi_label_metrics_count_all_labels():
 
 
 def test_regression_metrics():
-    outputs, targets = (
-        torch.tensor([[1.0], [2.0], [6.0]]),
-        torch.tensor([1.0, 4.0, 4.0]),
-    )
+    outputs = torch.tensor([[1.0], [2.0], [6.0]])
+    targets = torch.tensor([1.0, 4.0, 4.0])
     assert metric_of("regression", None)(outputs, targets) == pytest.approx(
         math.sqrt(8 / 3)
     )
@@ -341,14 +345,16 @@ def test_every_default_loss_is_a_mean_over_records():
         outputs = torch.randn(4, 5, 6, generator=generator)
         targets = torch.randint(0, 6, (4, 5), generator=generator)
         if name == "multi-class":
-            outputs, targets = outputs[:, 0], targets[:, 0]
+            outputs = outputs[:, 0]
+            targets = targets[:, 0]
         elif name != "next-token":
-            outputs, targets = outputs[..., 0], (targets % 2).float()
-        each = [
+            outputs = outputs[..., 0]
+            targets = (targets % 2).float()
+        losses = [
             float(task.loss(outputs[i : i + 1], targets[i : i + 1])) for i in range(4)
         ]
         assert float(task.loss(outputs, targets)) == pytest.approx(
-            np.mean(each), rel=1e-6
+            np.mean(losses), rel=1e-6
         )
 
 
@@ -397,7 +403,8 @@ def test_wrong_losses(field, loss, by_record):
     model = OwnModel(nn.Linear, {"in_features": 4, "out_features": 1}, "Linear")
     with pytest.raises(InputError, match=f"^{field}: "):
         model.model("linear", dataset, objective=objective, by_record=by_record)
-    if by_record:  # a client's loss may be any function of its records
+    # A client's loss may be any function of its records.
+    if by_record:
         model.model("linear", dataset, objective=objective)
 
 
@@ -405,22 +412,18 @@ def test_metrics_of_torchmetrics():
     library = pytest.importorskip(
         "torchmetrics", reason="pip install 'privplan[metrics]'"
     )
-    outputs, targets = (
-        torch.tensor([[1.0], [2.0], [6.0]]),
-        torch.tensor([1.0, 4.0, 4.0]),
-    )
+    outputs = torch.tensor([[1.0], [2.0], [6.0]])
+    targets = torch.tensor([1.0, 4.0, 4.0])
     kind = library.regression.MeanAbsoluteError
-    for given in (kind, kind()):
-        metric = metric_of("regression", given)
+    for metric_class in (kind, kind()):
+        metric = metric_of("regression", metric_class)
         assert metric.name == "MeanAbsoluteError"
         assert metric(outputs, targets) == pytest.approx(4 / 3)
-        assert (
-            metric(outputs[:1], targets[:1]) == 0.0
-        )  # nothing is left from the call before
+        # Nothing is left from the call before.
+        assert metric(outputs[:1], targets[:1]) == 0.0
+    # ``f1 == "accuracy"`` is a metric, and so true.
     f1 = library.classification.MulticlassF1Score(num_classes=2)
-    assert not is_accuracy(
-        "multi-class", f1
-    )  # ``f1 == "accuracy"`` is a metric, and so true
+    assert not is_accuracy("multi-class", f1)
     with pytest.raises(InputError, match="must be built without arguments"):
         metric_of("multi-class", library.classification.MulticlassF1Score)
 

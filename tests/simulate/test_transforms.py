@@ -35,9 +35,11 @@ SIGMA = 2.0
 def clipping(share=0.1, quantile=0.5):
     update, count = split_noise(SIGMA, share)
     return Clipping(
-        quantile=quantile, count_noise_multiplier=count, update_noise_multiplier=update,
+        quantile=quantile,
+        count_noise_multiplier=count,
+        update_noise_multiplier=update,
         learning_rate=0.2,
-    )  # fmt: skip
+    )
 
 
 def built(**changes):
@@ -49,47 +51,54 @@ def built(**changes):
 
 
 def test_a_round_by_hand():
-    """Norms 5, 10, 5, 20 against C = 5: half are short enough, the others become (3, 4)."""
-    setting, how = tiny.setting(built()), clipping()
-    begin, ledger = initial_state(setting), MemoryLedger("")
+    """Norms 5, 10, 5, 20 against C = 5: half are short enough, others become (3, 4)."""
+    setting = tiny.setting(built())
+    rule = clipping()
+    begin = initial_state(setting)
+    ledger = MemoryLedger("")
     end = run_round(setting, begin, ledger)
-    worth = how.update_noise_multiplier / how.count_noise_multiplier
-    drawn = tiny.noise(setting.algorithm.plan, 0, SIGMA * how.bound, 3)
+    count_factor = rule.update_noise_multiplier / rule.count_noise_multiplier
+    drawn = tiny.noise(setting.algorithm.plan, 0, SIGMA * rule.bound, 3)
     step = 5.0 * (np.array([4 * 3 / 5, 4 * 4 / 5]) + drawn[:2]) / 4
     np.testing.assert_allclose((end.theta - begin.theta).numpy(), step, rtol=1e-5)
-    share = 0.5 + (worth * (2 * 0.5 - 2 * 0.5) + drawn[2]) / worth / 4
-    expected = 5.0 * math.exp(-0.2 * (share - 0.5))
+    share_within = (
+        0.5 + (count_factor * (2 * 0.5 - 2 * 0.5) + drawn[2]) / count_factor / 4
+    )
+    expected = 5.0 * math.exp(-0.2 * (share_within - 0.5))
     assert float(end.server[NORM]) == pytest.approx(expected, rel=1e-5)
     [record] = ledger.records
     assert record.dimension == 3
-    assert record.noise_std == pytest.approx(SIGMA * how.bound, rel=1e-12)
-    for one in record.shares:
-        assert record.release_for(one).noise_multiplier == pytest.approx(
+    assert record.noise_std == pytest.approx(SIGMA * rule.bound, rel=1e-12)
+    for share in record.shares:
+        assert record.release_for(share).noise_multiplier == pytest.approx(
             SIGMA, rel=1e-9
         )
-        assert one.largest_norm <= (one.clip_bound or 0.0)
+        assert share.largest_norm <= (share.clip_bound or 0.0)
 
 
 def test_the_pair_costs_what_the_plan_says():
-    how = clipping()
-    worth = how.update_noise_multiplier / how.count_noise_multiplier
-    std = SIGMA * how.bound
-    assert std == pytest.approx(how.update_noise_multiplier, rel=1e-6)
-    assert std / worth == pytest.approx(how.count_noise_multiplier, rel=1e-6)
-    assert 1 / math.hypot(1 / std, worth / (2 * std)) == pytest.approx(SIGMA, rel=1e-9)
+    rule = clipping()
+    count_factor = rule.update_noise_multiplier / rule.count_noise_multiplier
+    std = SIGMA * rule.bound
+    assert std == pytest.approx(rule.update_noise_multiplier, rel=1e-6)
+    assert std / count_factor == pytest.approx(rule.count_noise_multiplier, rel=1e-6)
+    assert 1 / math.hypot(1 / std, count_factor / (2 * std)) == pytest.approx(
+        SIGMA, rel=1e-9
+    )
 
 
 @given(
     size=st.floats(1e-6, 1e6), norm=st.floats(1e-3, 1e3), share=st.floats(0.001, 0.9)
 )
 def test_no_client_moves_sum_and_count_by_more_than_the_bound(size, norm, share):
-    how, group = clipping(share), tiny.plan().groups[0]
+    rule = clipping(share)
+    group = tiny.plan().groups[0]
     bound = {NORM: torch.tensor(norm, dtype=torch.float64)}
     context = TransformContext(1, torch.zeros(3), bound, group)
     update = torch.tensor([[0.6, 0.0, 0.8]]) * size
-    sent, long = adaptive_clip(how).apply(update, context)
+    sent, long = adaptive_clip(rule).apply(update, context)
     assert sent.shape == (1, 4)
-    assert float(sent.double().norm()) <= adaptive_clip(how).bound(None, group)
+    assert float(sent.double().norm()) <= adaptive_clip(rule).bound(None, group)
     assert bool(long[0]) is (float(update.double().norm()) > norm)
 
 
@@ -97,23 +106,24 @@ def test_without_noise_the_norm_comes_to_the_quantile():
     """Of the norms 5, 10, 15 and 20 three are at most 15 and two are at most 10."""
     setting = tiny.setting(built(rounds=200), pixels=(1, 2, 3, 4))
     plan = setting.algorithm.plan
-    how = plan.clipping.model_copy(update={"quantile": 0.6}) if plan.clipping else None
+    rule = plan.clipping.model_copy(update={"quantile": 0.6}) if plan.clipping else None
     groups = tuple(g.model_copy(update={"noise_multiplier": 1e-9}) for g in plan.groups)
     local = plan.spec.local.model_copy(update={"learning_rate_decay": 1.0})
     spec = plan.spec.model_copy(update={"local": local})
-    plan = plan.model_copy(update={"clipping": how, "groups": groups, "spec": spec})
+    plan = plan.model_copy(update={"clipping": rule, "groups": groups, "spec": spec})
     algorithm = replace(
         ALGORITHMS.get("planned").build(plan, Hyperparameters()), local=tiny.LOCAL
     )
     setting = replace(setting, algorithm=algorithm)
-    progress, ledger = initial_state(setting), MemoryLedger("")
+    progress = initial_state(setting)
+    ledger = MemoryLedger("")
     for _ in range(200):
         progress = run_round(setting, progress, ledger)
     assert float(progress.server[NORM]) == pytest.approx(15.0, rel=0.05)
 
 
 def of_method(name, plan, **values):
-    """A registered algorithm under a plan with adaptive clipping, on the tiny world's updates."""
+    """A registered algorithm with adaptive clipping, on the tiny world's updates."""
     plan = plan.model_copy(update={"clipping": clipping()})
     built = ALGORITHMS.get(name).build(plan, Hyperparameters(values=values))
     return replace(built, local=tiny.LOCAL)
@@ -121,71 +131,78 @@ def of_method(name, plan, **values):
 
 def moved(algorithm):
     """The step of the first round, the clipping norm after it, and its ledger lines."""
-    setting, ledger = tiny.setting(algorithm), MemoryLedger("")
+    setting = tiny.setting(algorithm)
+    ledger = MemoryLedger("")
     begin = initial_state(setting)
     end = run_round(setting, begin, ledger)
     return (end.theta - begin.theta).numpy(), float(end.server[NORM]), ledger.records
 
 
 def test_one_sum_per_group_by_hand():
-    """GDPFed+: unit updates (0.6, 0.8), counts of their own, top-k of the model's coordinates."""
-    how, sigmas = clipping(), (2.0, 0.5)
-    step, norm, records = moved(algorithm := of_method("GDPFed+", tiny.plan(kept=0.5)))
-    worth = how.update_noise_multiplier / how.count_noise_multiplier
+    """GDPFed+: unit updates (0.6, 0.8), a count for each group, top-k."""
+    rule = clipping()
+    count_factor = rule.update_noise_multiplier / rule.count_noise_multiplier
+    algorithm = of_method("GDPFed+", tiny.plan(kept_fraction=0.5))
+    step, norm, records = moved(algorithm)
     weights = np.array(tiny.WEIGHTS) / 4
-    expected, count = np.zeros(2), 0.0
-    for index, sigma in enumerate(sigmas):
-        drawn = tiny.noise(algorithm.plan, index, sigma * how.bound, 3)
-        total = np.array([1.2, 1.6]) + drawn[:2]  # two clients of norm 1
+    expected = np.zeros(2)
+    count = 0.0
+    for index, sigma in enumerate(tiny.SIGMAS):
+        drawn = tiny.noise(algorithm.plan, index, sigma * rule.bound, 3)
+        total = np.array([1.2, 1.6]) + drawn[:2]  # the sum of two clients of norm 1
         total[np.argmin(np.abs(total))] = 0
         expected += weights[index] * total * 5.0
-        count += weights[index] * (0.0 + drawn[2])  # one of two is short in each group
+        count += weights[index] * drawn[2]  # one of two is short in each group
     np.testing.assert_allclose(step, expected, rtol=1e-5)
-    share = 0.5 + count / worth / (2 * weights.sum())
-    assert norm == pytest.approx(5.0 * math.exp(-0.2 * (share - 0.5)), rel=1e-6)
-    assert [one.dimension for one in records] == [3, 3]
-    for one, sigma in zip(records, sigmas, strict=True):
-        assert one.release_for(one.shares[0]).noise_multiplier == pytest.approx(
+    excess = count / count_factor / (2 * weights.sum())
+    assert norm == pytest.approx(5.0 * math.exp(-0.2 * excess), rel=1e-6)
+    assert [record.dimension for record in records] == [3, 3]
+    for record, sigma in zip(records, tiny.SIGMAS, strict=True):
+        assert record.release_for(record.shares[0]).noise_multiplier == pytest.approx(
             sigma, rel=1e-9
         )
 
 
 def test_groups_with_their_own_norms_by_hand():
     """Norms 2.5 and 5: the first group's clients add half as much to sum and count."""
-    how, plan = clipping(), tiny.plan(release="joint", sigmas=(2 * SIGMA, SIGMA))
+    rule = clipping()
+    plan = tiny.plan(release="joint", sigmas=(2 * SIGMA, SIGMA))
     strict, loose = plan.groups
     strict = strict.model_copy(update={"clipping_norm": tiny.NORM / 2})
     plan = plan.model_copy(update={"groups": (strict, loose)})
-    step, norm, [record] = moved(algorithm := of_method("IDP-FedAvg-Scale", plan))
-    drawn = tiny.noise(algorithm.plan, 0, SIGMA * how.bound, 3)
-    worth = how.update_noise_multiplier / how.count_noise_multiplier
+    algorithm = of_method("IDP-FedAvg-Scale", plan)
+    step, norm, [record] = moved(algorithm)
+    drawn = tiny.noise(algorithm.plan, 0, SIGMA * rule.bound, 3)
+    count_factor = rule.update_noise_multiplier / rule.count_noise_multiplier
     unit = np.array([0.6, 0.8])
     np.testing.assert_allclose(
         step, 5.0 * ((2 * 0.5 + 2) * unit + drawn[:2]) / 4, rtol=1e-5
     )
     # norms 5 and 10 against 2.5 are both long, of 5 and 20 against 5 one is
-    count = 0.5 * (-0.5 - 0.5) + (0.5 - 0.5) + drawn[2] / worth
+    count = 0.5 * (-0.5 - 0.5) + (0.5 - 0.5) + drawn[2] / count_factor
     share = 0.5 + count / (2 * 0.5 + 2)
     assert norm == pytest.approx(5.0 * math.exp(-0.2 * (share - 0.5)), rel=1e-6)
-    for one, sigma in zip(record.shares, (2 * SIGMA, SIGMA), strict=True):
-        assert record.release_for(one).noise_multiplier == pytest.approx(
+    for group_share, sigma in zip(record.shares, (2 * SIGMA, SIGMA), strict=True):
+        assert record.release_for(group_share).noise_multiplier == pytest.approx(
             sigma, rel=1e-9
         )
-        assert (one.largest_norm or 0.0) <= (one.clip_bound or 0.0)
+        assert (group_share.largest_norm or 0.0) <= (group_share.clip_bound or 0.0)
 
 
 def test_what_is_counted_is_what_is_clipped():
-    """DP-FedPGN's second round: the norms of the shifted updates, not of the updates."""
+    """DP-FedPGN's second round counts the norms of the shifted updates."""
     plan = tiny.plan(release="joint", sigmas=(1e-9, 1e-9))
     algorithm = of_method("DP-FedPGN", plan, rho=0.0, beta=0.4)
-    setting, ledger = tiny.setting(algorithm), MemoryLedger("")
+    setting = tiny.setting(algorithm)
+    ledger = MemoryLedger("")
     first = run_round(setting, initial_state(setting), ledger)
     second = run_round(setting, first, ledger)
-    step, norm = (first.theta - setting.start).numpy(), float(first.server[NORM])
+    step = (first.theta - setting.start).numpy()
+    norm = float(first.server[NORM])
     updates = [np.array([3.0, 4.0]) * 0.5 * pixel for pixel in (1, 2, 1, 4)]
-    lengths = [np.linalg.norm(one - 0.6 * 0.5 * step) for one in updates]
+    lengths = [np.linalg.norm(update - 0.6 * 0.5 * step) for update in updates]
     share = np.mean([length <= norm for length in lengths])
-    assert share != np.mean([np.linalg.norm(one) <= norm for one in updates])
+    assert share != np.mean([np.linalg.norm(update) <= norm for update in updates])
     expected = norm * math.exp(-0.2 * (share - 0.5))
     assert float(second.server[NORM]) == pytest.approx(expected, rel=1e-5)
 
@@ -203,7 +220,7 @@ def test_a_public_mask_does_not_select_the_count():
 
 
 def test_a_method_that_does_not_count_is_refused():
-    """The bound of a fixed clip is not that of the plan, nor would its norm follow anything."""
+    """The bound of a fixed clip is not that of the plan, nor would its norm follow."""
     plan = tiny.plan(release="joint", sigmas=(SIGMA, SIGMA))
     plan = plan.model_copy(update={"clipping": clipping()})
     with pytest.raises(InputError, match=r"algorithm\.transforms: must have plan_clip"):
@@ -211,7 +228,7 @@ def test_a_method_that_does_not_count_is_refused():
 
 
 METHODS = ("planned", "Fed-SMP", "GDPFed+", "IDP-FedAvg-Scale")
-OTHERS = (
+SLOW_METHODS = (
     "DP-FedAvg-BLUR+LUS",
     "PFA",
     "WeiAvg",
@@ -222,7 +239,8 @@ OTHERS = (
 
 
 @pytest.mark.parametrize(
-    "name", [*METHODS, *(pytest.param(one, marks=pytest.mark.slow) for one in OTHERS)]
+    "name",
+    [*METHODS, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW_METHODS)],
 )
 def test_a_trained_method_pays_for_its_quantile(name, tmp_path):
     """The verdict holds, and the ledger's releases are those of the executed plan."""
@@ -233,9 +251,11 @@ def test_a_trained_method_pays_for_its_quantile(name, tmp_path):
     assert run.plan.clipping is not None
     verdict = judge(run, 0)
     assert verdict.kept, verdict.checks
-    for group, found in zip(run.plan.groups, verdict.groups, strict=True):
+    for group, group_verdict in zip(run.plan.groups, verdict.groups, strict=True):
         assert history_of(run.ledger.records, group.name) == run.plan.history(group)
-        assert found.realised_upper == pytest.approx(found.planned, rel=1e-6)
+        assert group_verdict.realised_upper == pytest.approx(
+            group_verdict.planned, rel=1e-6
+        )
 
 
 def test_dp_fedpgn_pays_for_its_median_by_default(short_plan, tmp_path):
@@ -248,7 +268,8 @@ def test_dp_fedpgn_pays_for_its_median_by_default(short_plan, tmp_path):
 
 @pytest.mark.parametrize("change", ["copy", "in place", "none"])
 def test_known_norms_are_never_those_of_other_updates(change):
-    group, updates = tiny.plan().groups[0], torch.full((3, 4), 0.01)
+    group = tiny.plan().groups[0]
+    updates = torch.full((3, 4), 0.01)
     context = TransformContext(1, torch.zeros(4), {}, group, Measured(updates))
     if change == "copy":
         updates = updates * 1000

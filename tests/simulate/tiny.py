@@ -1,7 +1,7 @@
-"""A world small enough to compute by hand: two parameters, two groups, two clients each.
+"""A world to compute by hand: two parameters, two groups, two clients each.
 
-Client i holds one image of one pixel. Its update is (3, 4) times the pixel, so its norm is five
-times the pixel.
+Client i holds one image of one pixel. Its update is (3, 4) times the pixel, so its norm
+is five times the pixel.
 """
 
 import numpy as np
@@ -40,28 +40,47 @@ def spec(**changes):
     return Spec.parse({**data, **changes})
 
 
-def plan(*, release="per_group", scales=(1.0, 1.0), sigmas=SIGMAS, kept=1.0, **changes):
+def plan(
+    *,
+    release="per_group",
+    scales=(1.0, 1.0),
+    sigmas=SIGMAS,
+    kept_fraction=1.0,
+    **changes,
+):
     """A plan with the numbers of this file; it carries no certificate."""
     the_spec = spec(**changes)
     groups = [
         GroupPlan(
-            name=group.name, clients=2, epsilon=group.epsilon, delta=0.01, sampling_ratio=1.0,
-            expected_cohort=2.0, noise_multiplier=sigma, kept_fraction=kept, weight=weight,
+            name=group.name,
+            clients=2,
+            epsilon=group.epsilon,
+            delta=0.01,
+            sampling_ratio=1.0,
+            expected_cohort=2.0,
+            noise_multiplier=sigma,
+            kept_fraction=kept_fraction,
+            weight=weight,
             scale=scale,
         )
         for group, sigma, weight, scale in zip(
             the_spec.groups, sigmas, WEIGHTS, scales, strict=True
         )
-    ]  # fmt: skip
+    ]
     return Plan(
-        spec=the_spec, release=release, groups=tuple(groups),
-        objective=ObjectiveValue(name="given", value=0.0), bound={}, mean_noise_std=0.0,
-        status="given", certificate=(),
-    )  # fmt: skip
+        spec=the_spec,
+        release=release,
+        groups=tuple(groups),
+        objective=ObjectiveValue(name="given", value=0.0),
+        bound={},
+        mean_noise_std=0.0,
+        status="given",
+        certificate=(),
+    )
 
 
 def three_four(work):
-    """The update (3, 4) times the pixel times the learning rate; infinite for pixel 255."""
+    """The update: (3, 4) times the pixel times the learning rate, infinite for 255."""
     pixel = work.x.flatten(1)[:, :1] * work.learning_rate
     return LocalResult(
         torch.where(pixel >= 255, torch.inf, pixel) * torch.tensor([[3.0, 4.0]])
@@ -78,8 +97,10 @@ def setting(algorithm, pixels=(1, 2, 1, 4), seed=7):
     data = Dataset(
         "pixels", images, labels, images, labels, ("only",), mean=0.0, std=1.0
     )
-    held = Partition(np.arange(4), np.arange(5), (np.array([0, 1]), np.array([2, 3])))
-    return Experiment(algorithm, NETWORK, data, held, seed, torch.device("cpu"))
+    partition = Partition(
+        np.arange(4), np.arange(5), (np.array([0, 1]), np.array([2, 3]))
+    )
+    return Experiment(algorithm, NETWORK, data, partition, seed, torch.device("cpu"))
 
 
 def one_round(setting):

@@ -1,4 +1,4 @@
-"""The device is registered before PyTorch's first backward pass, so its tests need a process."""
+"""PyTorch learns of the device before its first backward pass: tests need a process."""
 
 import os
 

@@ -1,7 +1,8 @@
-"""A device that is not there: its tensors hold CPU tensors, and its operations are those of a CPU.
+"""A device that is not there: its tensors hold CPU tensors, its operations are a CPU's.
 
-It refuses what a GPU refuses (operands of two devices, NumPy, a generator of the CPU), and counts
-what makes the host wait for a GPU, by the line of this project that asks for it.
+It refuses what a GPU refuses (operands of two devices, NumPy, a generator of the CPU),
+and counts what makes the host wait for a GPU, by the line of this project that asks for
+it.
 """
 
 import sys
@@ -23,28 +24,33 @@ WAITING = {
     _aten.is_nonzero.default,
 }  # fmt: skip
 """Operations whose result the host needs, by value or by size."""
-_known: list[torch.device] = []
+INDEXING = {
+    _aten.index.Tensor,
+    _aten.index_put_.default,
+    _aten.index_put.default,
+}
+_registered: list[torch.device] = []
 
 
 def device():
     """The device; PyTorch learns of it once per process."""
-    if not _known:
+    if not _registered:
         _setup_privateuseone_for_python_backend(NAME)
-        _known.append(torch.device(NAME, 0))
-    return _known[0]
+        _registered.append(torch.device(NAME, 0))
+    return _registered[0]
 
 
-class Held(torch.Tensor):
+class DeviceTensor(torch.Tensor):
     """A tensor on the device; ``value`` is the CPU tensor that it holds."""
 
     @staticmethod
     def __new__(cls, value):
         layout = {"strides": value.stride(), "storage_offset": value.storage_offset()}
-        made = torch.Tensor._make_wrapper_subclass(
+        wrapper = torch.Tensor._make_wrapper_subclass(
             cls, value.shape, dtype=value.dtype, device=device(), **layout
         )
-        made.value = value
-        return made
+        wrapper.value = value
+        return wrapper
 
     __torch_function__ = torch._C._disabled_torch_function_impl
 
@@ -58,11 +64,12 @@ class Held(torch.Tensor):
 
 
 class Use(TorchDispatchMode):
-    """Runs operations on the device, and counts waits and copies to it by line of the code."""
+    """Runs operations on the device, and counts waits and copies to it, by line."""
 
     def __init__(self):
         super().__init__()
-        self.waits, self.sent = Counter(), Counter()
+        self.waits = Counter()
+        self.sent = Counter()
 
     @classmethod
     def _should_skip_dynamo(cls):
@@ -71,63 +78,81 @@ class Use(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
         operands = [
-            one
-            for one in tree_flatten((args, kwargs))[0]
-            if isinstance(one, torch.Tensor)
+            operand
+            for operand in tree_flatten((args, kwargs))[0]
+            if isinstance(operand, torch.Tensor)
         ]
-        held = [one for one in operands if isinstance(one, Held)]
+        device_tensors = [
+            operand for operand in operands if isinstance(operand, DeviceTensor)
+        ]
         target = kwargs.get("device")
         to_device = target is not None and torch.device(target).type == NAME
-        if not held and not to_device:
+        if not device_tensors and not to_device:
             return function(*args, **kwargs)
-        if (
-            generator := kwargs.get("generator")
-        ) is not None and generator.device.type == "cpu":
-            raise RuntimeError(
-                f"Expected a '{NAME}' generator but found 'cpu' in {function}"
-            )
-        to_host = bool(held) and target is not None and not to_device
-        copies = function in (_aten.copy_.default, _aten._to_copy.default)
-        if not copies and any(
-            one.dim() and not isinstance(one, Held) for one in operands
-        ):
-            raise RuntimeError(
-                f"Expected all tensors on one device, found two in {function}"
-            )
-        host_target = function is _aten.copy_.default and not isinstance(args[0], Held)
-        masks = function in (
-            _aten.index.Tensor,
-            _aten.index_put_.default,
-            _aten.index_put.default,
+        is_copy = function in (_aten.copy_.default, _aten._to_copy.default)
+        _refuse_what_a_gpu_refuses(function, operands, kwargs.get("generator"), is_copy)
+
+        # The host waits for copies to it, and for results that it needs.
+        to_host = bool(device_tensors) and target is not None and not to_device
+        host_target = function is _aten.copy_.default and not isinstance(
+            args[0], DeviceTensor
         )
-        masks = masks and any(
-            one is not None and one.dtype == torch.bool for one in args[1]
-        )
-        if to_host or host_target or masks or function in WAITING:
+        if to_host or host_target or _result_is_needed(function, args):
             self.waits[_line()] += 1
-        elif copies and len(held) < len(operands):
+        elif is_copy and len(device_tensors) < len(operands):
             self.sent[_line()] += 1
+
+        # The operation itself, on the CPU tensors that the device holds.
         if to_device:
             kwargs["device"] = torch.device("cpu")
         result = function(*tree_map(_value, args), **tree_map(_value, kwargs))
         if to_host or host_target:
             return args[0] if host_target else result
-        known = {id(one.value): one for one in held}
-        return tree_map(lambda one: _held(one, known), result)
+        tensor_of_value = {id(tensor.value): tensor for tensor in device_tensors}
+        return tree_map(lambda value: _wrapped(value, tensor_of_value), result)
 
 
-def _value(one):
-    return one.value if isinstance(one, Held) else one
+def _refuse_what_a_gpu_refuses(function, operands, generator, is_copy):
+    """Raise the faults of a generator of the CPU and of operands on two devices."""
+    if generator is not None and generator.device.type == "cpu":
+        raise RuntimeError(
+            f"Expected a '{NAME}' generator but found 'cpu' in {function}"
+        )
+    # A scalar of the CPU goes with any device, and a copy between devices is allowed.
+    cpu_tensors = [
+        operand
+        for operand in operands
+        if operand.dim() and not isinstance(operand, DeviceTensor)
+    ]
+    if cpu_tensors and not is_copy:
+        raise RuntimeError(
+            f"Expected all tensors on one device, found two in {function}"
+        )
 
 
-def _held(one, known):
-    if not isinstance(one, torch.Tensor):
-        return one
-    return known[id(one)] if id(one) in known else Held(one)
+def _result_is_needed(function, args):
+    """Whether the host needs a value or a size, such as that of a masked selection."""
+    if function in INDEXING:
+        indices = [index for index in args[1] if index is not None]
+        return any(index.dtype == torch.bool for index in indices)
+    return function in WAITING
+
+
+def _value(operand):
+    return operand.value if isinstance(operand, DeviceTensor) else operand
+
+
+def _wrapped(value, tensor_of_value):
+    if not isinstance(value, torch.Tensor):
+        return value
+    # An operation in place returns the tensor that it was given.
+    if id(value) in tensor_of_value:
+        return tensor_of_value[id(value)]
+    return DeviceTensor(value)
 
 
 def _line():
-    """The innermost line of the project that is at work, such as ``simulate/norms.py:20``."""
+    """The innermost line of the project at work, such as ``simulate/norms.py:20``."""
     frame = sys._getframe(2)
     while frame is not None:
         path = Path(frame.f_code.co_filename)
@@ -148,8 +173,9 @@ def in_use():
     plain = torch.tensor
 
     def tensor(data, *, device=None, **kwargs):
-        made = plain(data, **kwargs)  # its copy to a device passes by every mode
-        return made if device is None else made.to(device)
+        # PyTorch's copy to a device passes by every mode, so it is made here.
+        result = plain(data, **kwargs)
+        return result if device is None else result.to(device)
 
     torch.tensor = tensor
     try:

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 
-@pytest.mark.slow
-def test_the_engine_runs_on_a_device_that_is_not_there():
+@pytest.mark.parametrize(
+    "selection", ["not slow", pytest.param("slow", marks=pytest.mark.slow)]
+)
+def test_the_engine_runs_on_a_device_that_is_not_there(selection):
     file = Path(__file__).with_name("test_device.py")
     command = [
         sys.executable,
@@ -18,6 +20,8 @@ def test_the_engine_runs_on_a_device_that_is_not_there():
         "-q",
         "-n",
         "0",
+        "-m",
+        selection,
         "-p",
         "no:cacheprovider",
         str(file),

@@ -1,7 +1,7 @@
-"""One rank of several runs, one after the other: started by ``torchrun``, or forked, in a test.
+"""One rank of several runs, one after the other: started by ``torchrun``, or forked.
 
-The arguments are a plan, a folder, and the algorithms; each has a run of its own in the folder.
-An algorithm with a colon and a noise has its key in the folder too.
+The arguments are a plan, a folder, and the algorithms; each has a run in the folder. An
+algorithm with a colon and a noise has its key in the folder too.
 """
 
 import os
@@ -21,7 +21,7 @@ def forked(rank, port, *arguments):
     place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_PORT": port}
     os.environ |= {
         "MASTER_ADDR": "127.0.0.1",
-        **{name: str(one) for name, one in place.items()},
+        **{name: str(number) for name, number in place.items()},
     }
     torch.set_num_threads(1)
     main(*arguments)
@@ -32,10 +32,15 @@ def main(plan, folder, *algorithms):
         for argument in algorithms:
             name, _, noise = argument.partition(":")
             request = Request(
-                Plan.load(Path(plan)), name, "digits", Path(folder) / argument, seed=5,
-                own_unit=True, noise=noise or "seeded",
+                Plan.load(Path(plan)),
+                name,
+                "digits",
+                Path(folder) / argument,
+                seed=5,
+                own_unit=True,
+                noise=noise or "seeded",
                 noise_key_file=Path(folder) / f"{argument}.key" if noise else None,
-            )  # fmt: skip
+            )
             if ranks.is_main:
                 execute(request, ranks=ranks)
             else:

@@ -1,5 +1,6 @@
-"""One run over two processes: the same result, and what happens when one of them dies."""
+"""One run over two processes: the same result, and what happens when a process dies."""
 
+import itertools
 import multiprocessing
 import os
 import signal
@@ -39,7 +40,11 @@ TORCHRUN = [
     "--standalone",
     "--nproc-per-node=2",
 ]
-SECURE = ("GDPFed+:secure", "planned:secure-discrete", "DPFedAvg:secure")
+SECURE = (
+    "GDPFed+:secure",
+    "planned:secure-discrete",
+    pytest.param("DPFedAvg:secure", marks=pytest.mark.slow),
+)
 NAMES = ("GDPFed+", "planned", "P-FedSAM", "Local-only", "DPFedAvg")
 TOLERANCE = 1e-6
 PATIENCE = 120.0  # seconds that a hanging test is given before it fails
@@ -68,24 +73,26 @@ def distributed_folder(plan, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def secure_folder(plan, tmp_path_factory):
+def secure_run(plan, tmp_path_factory, request):
+    """The folder of a run over two processes, whose key has its name."""
     folder = tmp_path_factory.mktemp("secure")
     plan.save(folder / "plan.json")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([rank.__name__])
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1]
-    given = (port, str(folder / "plan.json"), str(folder), *SECURE)
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        port = server.getsockname()[1]
+    arguments = (port, str(folder / "plan.json"), str(folder), request.param)
     ranks = [
-        context.Process(target=rank.forked, args=(number, *given)) for number in (0, 1)
+        context.Process(target=rank.forked, args=(number, *arguments))
+        for number in (0, 1)
     ]
     for process in ranks:
         process.start()
     for process in ranks:
         process.join(PATIENCE)
     assert [process.exitcode for process in ranks] == [0, 0]
-    return folder
+    return folder / request.param
 
 
 def _environment():
@@ -114,31 +121,32 @@ def test_two_processes_give_what_one_gives(name, plan, distributed_folder, tmp_p
         assert ours.noise_sum_squares == pytest.approx(
             expected.noise_sum_squares, rel=1e-12
         )
-        for one, other in zip(ours.shares, expected.shares, strict=True):
-            near = pytest.approx(other.largest_norm, rel=1e-5)
+        for share, expected_share in zip(ours.shares, expected.shares, strict=True):
+            near = pytest.approx(expected_share.largest_norm, rel=1e-5)
             norm = {"largest_norm": 0.0}
-            assert one.model_copy(update=norm) == other.model_copy(update=norm)
-            assert one.largest_norm == near
+            assert share.model_copy(update=norm) == expected_share.model_copy(
+                update=norm
+            )
+            assert share.largest_norm == near
 
 
 def _close(ours, expected):
     torch.testing.assert_close(ours, expected, rtol=0, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(SECURE[0], marks=pytest.mark.slow), *SECURE[1:]]
-)
-def test_all_processes_draw_from_the_key_of_the_main_one(name, secure_folder):
-    folder, key = secure_folder / name, secure_folder / f"{name}.key"
+@pytest.mark.parametrize("secure_run", SECURE, indirect=True)
+def test_all_processes_draw_from_the_key_of_the_main_one(secure_run):
+    folder = secure_run
+    key = folder.with_name(f"{folder.name}.key")
     record = RunRecord.load(folder)
     assert record.configuration["processes"] == 2
     assert record.configuration["noise_commitment"] == NoiseKey.load(key).commitment
     verdict = judge(load_run(folder), 0)
     assert verdict.kept, [check.reason for check in verdict.failed]
-    rounds = 1 if name.startswith("DPFedAvg") else None
+    rounds = 1 if folder.name.startswith("DPFedAvg") else None
     report = Replay(folder, noise_key=key).run(rounds, 1, lambda done, total: None)
     assert report.outcome == "passed", report.reason
-    names = {one.name for one in report.comparisons}
+    names = {comparison.name for comparison in report.comparisons}
     assert {"participants", "noise_state", "noise_sum_squares", "releases"} <= names
 
 
@@ -171,7 +179,8 @@ def test_a_process_that_is_killed(victim, tmp_path):
         "--algorithm=P-FedSAM",
         "--seed=5",
     ]
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    whole = tmp_path / "whole"
+    broken = tmp_path / "broken"
     subprocess.run(
         [*TORCHRUN, *arguments, "-o", str(whole)], env=_environment(), check=True
     )
@@ -181,10 +190,15 @@ def test_a_process_that_is_killed(victim, tmp_path):
     )
     rank = _rank_of(running.pid, 0 if victim == "agent" else victim, broken / LEDGER)
     os.kill(running.pid if victim == "agent" else rank, signal.SIGKILL)
-    _, said = running.communicate(timeout=PATIENCE)  # until all processes have ended
+    # This waits until all processes have ended.
+    _, standard_error = running.communicate(timeout=PATIENCE)
     assert running.returncode != 0
     if victim != "agent":
-        [line] = [one for one in said.splitlines() if one.startswith("privplan: ")]
+        [line] = [
+            text
+            for text in standard_error.splitlines()
+            if text.startswith("privplan: ")
+        ]
         assert "another process of this run ended" in line
         assert line.endswith("the same command resumes")
         assert ("rounds are saved in" in line) == (victim == 1)
@@ -216,7 +230,7 @@ def test_shares_hold_every_item_once(size, count, turn):
     shares = [
         range(count)[rank_slice(Ranks(rank, size), count, turn)] for rank in range(size)
     ]
-    assert sorted(item for part in shares for item in part) == list(range(count))
+    assert sorted(itertools.chain.from_iterable(shares)) == list(range(count))
     lengths = [len(part) for part in shares]
     assert max(lengths) - min(lengths) <= 1
 
@@ -235,7 +249,12 @@ def test_each_process_trains_a_share_only(plan, monkeypatch):
     assert len(halves[0][1]) + len(halves[1][1]) == len(personal)
     assert halves[0][1].keys() | halves[1][1].keys() == personal.keys()
     assert abs(len(halves[0][1]) - len(halves[1][1])) <= len(sums)
-    for one, other, both in zip(halves[0][0], halves[1][0], sums, strict=True):
+    for first_half, second_half, whole_sum in zip(
+        halves[0][0], halves[1][0], sums, strict=True
+    ):
         torch.testing.assert_close(
-            one.total + other.total, both.total, rtol=0, atol=TOLERANCE
+            first_half.total + second_half.total,
+            whole_sum.total,
+            rtol=0,
+            atol=TOLERANCE,
         )

@@ -242,17 +242,20 @@ def first_transform(*transforms):
     return changed
 
 
+SPARSE_PLAN = tiny.plan(kept_fraction=FRACTION_KEPT)
 CASES = (
     *PGN_CASES,
-    Case("GDPFed+", tiny.plan(kept=FRACTION_KEPT), sums.check_groups(fraction=FRACTION_KEPT), {
+    Case("GDPFed+", SPARSE_PLAN, sums.check_groups(fraction=FRACTION_KEPT), {
         "no sparsification": having(aggregator=literal()),
         "sparse before the noise": sparse_before_noise,
         "weights that add up to 1": having(aggregator=top_k(normalised())),
-        "half of the noise": having(plan=tiny.plan(kept=FRACTION_KEPT, sigmas=(1.0, 0.25))),
+        "half of the noise": having(
+            plan=tiny.plan(kept_fraction=FRACTION_KEPT, sigmas=(1.0, 0.25))
+        ),
     }),
     Case("GDPFed+", kept_by_group(FRACTION_KEPT, 1.0), check_kept, {
         "the loosest fraction for all": having(plan=tiny.plan()),
-        "the strictest fraction for all": having(plan=tiny.plan(kept=FRACTION_KEPT)),
+        "the strictest fraction for all": having(plan=SPARSE_PLAN),
         "the largest by sign": top_k_by(largest_by_sign),
         "the largest of the step": top_k_of_the_step,
     }),
