@@ -325,6 +325,10 @@ def part_of(name: str) -> str:
     return "tests" if name.startswith("tests/") else "core"
 
 
+# Brackets, commas and colons, whose number follows the layout.
+LAYOUT_TOKENS = frozenset("()[]{},:")
+
+
 def code_tokens(text: str) -> int:
     """The number of names, operators and literals in the text of a Python file."""
     documented: set[int] = set()
@@ -348,7 +352,7 @@ def code_tokens(text: str) -> int:
             depth += 1
         elif token.type == fstring_end:
             depth -= 1
-        elif depth or token.type not in counted or token.string in tuple("()[]{},:"):
+        elif depth or token.type not in counted or token.string in LAYOUT_TOKENS:
             continue
         elif token.type != tokenize.STRING or token.start[0] not in documented:
             count += 1

@@ -84,7 +84,7 @@ def copied(book, tmp_path):
     return str(address)
 
 
-@pytest.mark.parametrize("rule", [None, "exact"])
+@pytest.mark.parametrize("rule", [None, pytest.param("exact", marks=pytest.mark.slow)])
 def test_a_plan_from_the_book_runs_in_full_and_no_round_more(book, tmp_path, rule):
     address = copied(book, tmp_path)
     plan = solve_at(spec(2.0), address, rule=rule)

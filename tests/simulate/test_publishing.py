@@ -315,6 +315,7 @@ def test_equal_parameters_give_equal_bytes_and_odd_shapes_come_back(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_is_refused_or_without_effect(run, tmp_path):
     folder = shutil.copytree(run, tmp_path / "run")
     before = flips.published(folder)

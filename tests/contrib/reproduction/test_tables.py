@@ -734,10 +734,10 @@ def test_dist1_has_negative_budgets():
 
 
 def scale_delta(epsilon, coordinates, ratio):
-    """Hockey-stick divergence of N(0, 1) from N(0, ratio^2) in all coordinates, ratio >
-    1.
+    """Hockey-stick divergence of N(0, 1) from N(0, ratio^2) in all coordinates.
 
-    The privacy loss falls with |x|^2, which has a chi-square law under both.
+    The ratio is above 1: the privacy loss falls with |x|^2, which has a chi-square law
+    under both.
     """
     threshold = 2 * (coordinates * math.log(ratio) - epsilon) / (1 - ratio**-2)
     if threshold <= 0:

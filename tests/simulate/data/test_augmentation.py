@@ -120,7 +120,11 @@ def test_records_that_cannot_be_moved_are_refused():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "unit"), [("planned", "client"), ("DPFedAvg", "record")]
+    ("name", "unit"),
+    [
+        ("planned", "client"),
+        pytest.param("DPFedAvg", "record", marks=pytest.mark.slow),
+    ],
 )
 def test_a_run_is_replayed_with_the_images_of_its_clients(name, unit, tmp_path):
     folder = tmp_path / "run"

@@ -54,7 +54,6 @@ def runs():
 
 
 QUICK = {
-    ("CENTAUR", "poisson", "record"),
     ("DP2-FedSAM", "poisson", "client"),
     ("planned", "cyclic_poisson:3", "client"),
 }

@@ -73,7 +73,9 @@ def only_last(change, rounds):
 MOMENTUM = {"server": {"optimizer": "momentum"}}
 
 
-@pytest.mark.parametrize("algorithm", ["planned", "GDPFed+"])
+@pytest.mark.parametrize(
+    "algorithm", ["planned", pytest.param("GDPFed+", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("changes", [{}, MOMENTUM], ids=["plain", "momentum"])
 def test_clear_sums_in_the_steps_are_found(algorithm, changes, tmp_path):
     plan = digits(**changes)
@@ -158,6 +160,7 @@ def _on_a_grid(release, part):
     return replace(release, vector=(on_grid + total.remainder(step) - step / 2).float())
 
 
+@pytest.mark.slow
 def test_noise_on_a_fine_grid_that_carries_the_sum_is_found(tmp_path):
     trained(tmp_path / "run", digits(), breaks=each_released(_on_a_grid))
     report = replayed(tmp_path / "run")

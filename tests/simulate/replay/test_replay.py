@@ -57,21 +57,28 @@ def run(honest, tmp_path):
 
 
 HONEST = [
-    ("FedAvg", "clipped"), ("FedAvg", {}), ("DP-FedAvg", {"sampling": "fixed_size"}),
-    ("GDPFed", {"sampling": "fixed_size"}), ("GDPFed-op", {}),
-    pytest.param("DPFedAvg", {}, marks=pytest.mark.slow),
-    ("planned", {}), ("planned", {"planning": "joint"}), ("planned", {"planning": "quantile"}),
-    *((name, {"planning": "quantiles"}) for name in ("DP-FedAvg", "GDPFed+", "FedAvg")),
-    ("FedAvg", {"planning": "joint", "server": "sgd", "averaging": "tail"}),
+    ("FedAvg", "clipped"),
+    ("DP-FedAvg", {"sampling": "fixed_size"}),
+    ("GDPFed+", {"server": "momentum"}),
     ("planned", {"planning": "quantile", "server": "momentum", "averaging": "ema"}),
-    ("GDPFed+", {"server": "momentum"}), ("DP-FedAvg", {"planning": "joint", "server": "adagrad"}),
+]
+SLOW_HONEST = [
+    ("FedAvg", {}), ("GDPFed", {"sampling": "fixed_size"}), ("GDPFed-op", {}), ("DPFedAvg", {}),
+    ("planned", {}), ("planned", {"planning": "joint"}), ("planned", {"planning": "quantile"}),
+    ("DP-FedAvg", {"planning": "quantiles"}), ("GDPFed+", {"planning": "quantiles"}),
+    ("FedAvg", {"planning": "quantiles"}),
+    ("FedAvg", {"planning": "joint", "server": "sgd", "averaging": "tail"}),
+    ("DP-FedAvg", {"planning": "joint", "server": "adagrad"}),
     ("planned", {"planning": "joint", "server": "adam", "averaging": "ema"}),
     ("planned", {"planning": "joint", "server": "yogi"}),
 ]  # fmt: skip
 """Algorithms, and what their plans are made with."""
 
 
-@pytest.mark.parametrize(("algorithm", "planning"), HONEST)
+@pytest.mark.parametrize(
+    ("algorithm", "planning"),
+    [*HONEST, *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW_HONEST)],
+)
 def test_an_honest_run_passes(algorithm, planning, tmp_path):
     numbers = {}
     if planning == "clipped":
@@ -377,9 +384,9 @@ def run_of(folder, planning, algorithm="GDPFed+"):
     ("algorithm", "name"),
     [
         ("GDPFed+", "GDPFed"),
-        ("GDPFed+", "DP-FedAvg"),
-        ("GDPFed+", "FedAvg"),
-        ("DP-FedAvg", "FedAvg"),
+        pytest.param("GDPFed+", "DP-FedAvg", marks=pytest.mark.slow),
+        pytest.param("GDPFed+", "FedAvg", marks=pytest.mark.slow),
+        pytest.param("DP-FedAvg", "FedAvg", marks=pytest.mark.slow),
         ("FedAvg", "DP-FedAvg"),
     ],
 )

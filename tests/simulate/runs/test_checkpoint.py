@@ -76,7 +76,9 @@ def test_past_sums_are_kept_for_the_next_round_only(tmp_path, monkeypatch):
     assert "mechanism" not in _stored(tmp_path / "run")
 
 
-@pytest.mark.parametrize("algorithm", ["planned", "PPSGD"])
+@pytest.mark.parametrize(
+    "algorithm", ["planned", pytest.param("PPSGD", marks=pytest.mark.slow)]
+)
 def test_a_run_that_was_killed_after_its_last_round_is_completed(
     algorithm, short_plan, tmp_path, monkeypatch
 ):
