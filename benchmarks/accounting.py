@@ -27,7 +27,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -129,7 +129,7 @@ class Question(NamedTuple):
         }
 
     @property
-    def words(self) -> dict[str, str]:
+    def words(self) -> dict[str, Any]:
         """As arguments of ``privplan.account``, beside the numbers."""
         return {"sampling": self.law, "relation": self.relation}
 
@@ -201,7 +201,7 @@ def several(question: Question) -> Bounds:
     kinds = []
     for index in range(_KINDS):
         sigma = question.sigma * (1 + 1e-6 * index)
-        kinds.append((privplan.Release(sigma, question.ratio, question.law), 1))
+        kinds.append((replace(question.release, noise_multiplier=sigma), 1))
     remaining = (question.release, max(question.rounds - _KINDS, 0))
     composition = privplan.compose([*kinds, remaining], question.relation)
     bounds = composition.epsilon(question.delta)
