@@ -16,6 +16,7 @@ from privplan.errors import Fault
 from privplan.spec.planning import (
     FIXED_RATIOS,
     OBJECTIVES,
+    RATIOS_BEFORE_NOISE,
     is_objective,
     objective_names,
 )
@@ -82,6 +83,11 @@ def _records(spec: Any) -> bool:
 def _by_rule(spec: Any) -> bool:
     """Whether the ratios of a spec of clients follow a rule instead of an objective."""
     return _clients(spec) and spec.planning.ratios in FIXED_RATIOS
+
+
+def _has_ratios_before_noise(spec: Any) -> bool:
+    """Whether the ratios are known before any noise, which may then be fixed."""
+    return spec.planning.ratios in RATIOS_BEFORE_NOISE
 
 
 def _published(spec: Any) -> bool:
@@ -153,12 +159,12 @@ CHOICES = (
         required=True,
     ),
     Choice(
-        lambda spec: _clients(spec) and spec.planning.ratios not in ("given", "uniform"),
+        lambda spec: _clients(spec) and not _has_ratios_before_noise(spec),
         ("groups.noise_multiplier",),
-        "is only for planning.ratios: given, uniform",
+        f"is only for planning.ratios: {', '.join(RATIOS_BEFORE_NOISE)}",
     ),
     Choice(
-        lambda spec: spec.planning.ratios in ("given", "uniform") and spec.release != "per_group",
+        lambda spec: _has_ratios_before_noise(spec) and spec.release != "per_group",
         ("groups.noise_multiplier",),
         "is only for planning.release: per_group",
     ),

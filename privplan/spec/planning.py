@@ -30,7 +30,9 @@ from privplan.values import (
 
 FixedRatios = Literal["gdpfed_plus", "uniform", "given"]
 FIXED_RATIOS: tuple[str, ...] = get_args(FixedRatios)
-"""Values of ``planning.ratios`` whose sampling ratios follow a rule instead of an objective."""
+"""Values of ``planning.ratios`` whose ratios follow a rule instead of an objective."""
+RATIOS_BEFORE_NOISE = ("given", "uniform")
+"""Fixed rules that ask for no budget: the noise of a group may be fixed before it."""
 
 
 class ObjectiveRequirements:
