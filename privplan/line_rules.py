@@ -127,7 +127,8 @@ def _faults_of_sums(line: ReleaseRecord, share: GroupShare) -> Iterator[str]:
         rule = "are of releases that protect clients"
         yield f"canaries: {rule}, found {canaries}"
 
-    sent = (largest if share.cohort is None else share.cohort) + canaries
+    cohort = largest if share.cohort is None else share.cohort
+    sent = cohort + canaries
     rule = f"must be at most the cohort of {sent}"
     if (share.clipped or 0) > sent:
         yield f"clipped: {rule}, found {share.clipped}"

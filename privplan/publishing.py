@@ -143,9 +143,9 @@ def bundle_of(
         loaded, rounds, options=chosen, trusted=believed, noise_key=noise_key
     )
     _refuse(verdict)
-    notes = (
-        [verdict.not_executed] if verdict.not_executed and str(rounds) != "0" else []
-    )
+    notes: list[str] = []
+    if verdict.not_executed and str(rounds) != "0":
+        notes.append(verdict.not_executed)
     # Judging broke the run of another plan than the approved one.
     is_approved = plan is not None
     if not is_approved:

@@ -186,7 +186,8 @@ def _ledger_fault(
         if count != len(released):
             return f"{count} releases in round {line.round}, the ledger has {len(released)}"
         before = bisect_right(order, line.round)  # lines of the ledger after the round
-        if line.ledger != (ledger.link(before) if before else plan.digest):
+        link = ledger.link(before) if before else plan.digest
+        if line.ledger != link:
             return f"round {line.round} is of another ledger"
         for record in released:
             if record.noise.noisy and record.dimension != record.steps * line.length:

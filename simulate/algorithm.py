@@ -143,10 +143,11 @@ def declaration(algorithm: Algorithm, model: Model, seed: int) -> Executed:
             generator = stream(seed, Purpose.SUPPORT, 1, index)
             size = len(transform.public_mask(generator, dimension))
             masks.append(Mask(index=index, name=transform.name, size=size))
+    shared_coordinates = dimension if shared is None else len(shared)
     return Executed(
         aggregator=algorithm.aggregator.name,
         coordinates=dimension + extra,
-        shared=(dimension if shared is None else len(shared)) + extra,
+        shared=shared_coordinates + extra,
         masks=tuple(masks),
         appended=extra if masks else 0,
     )

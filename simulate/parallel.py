@@ -163,9 +163,9 @@ def process_group(cuda: bool) -> Iterator[Ranks]:
     threading.Thread(target=_end_after, args=(os.getppid(),), daemon=True).start()
     with _raise_on_sigterm():
         with _lost_rank_errors():
-            backend = (
-                "cpu:gloo,cuda:nccl" if cuda and torch.cuda.is_available() else "gloo"
-            )
+            backend = "gloo"
+            if cuda and torch.cuda.is_available():
+                backend = "cpu:gloo,cuda:nccl"
             dist.init_process_group(backend, timeout=TIMEOUT)
         try:
             yield ranks

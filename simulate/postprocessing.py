@@ -203,7 +203,8 @@ def models_after(
             _refuse(state.round + 1, "the next round", releases.round)
         public = public_coordinates(algorithm, model, seed, releases.round)
         coordinates = None if public is None else torch.from_numpy(public)
-        length = (whole if public is None else len(public)) + extra
+        released_coordinates = whole if public is None else len(public)
+        length = released_coordinates + extra
         if algorithm.mechanism.release_client is None:
             _require_length(releases, length)
         try:

@@ -46,7 +46,9 @@ def named_unit(unit: Unit, person: str | None, contributions: int = 1) -> str:
 
 def with_article(word: str) -> str:
     """A word behind its article."""
-    return f"{'an' if word[0] in 'aeiou' else 'a'} {word}"
+    if word[0] in "aeiou":
+        return f"an {word}"
+    return f"a {word}"
 
 
 def named_law(sampling: str, unit: Unit) -> str:

@@ -154,7 +154,9 @@ def squared_noise_multiplier(groups: int, joint: bool) -> Any:
     sympy = _symbolic()
     rows = zip(*per_group(groups, "w sigma r k"), strict=True)
     parts = [k * (w * s / r) ** 2 for w, s, r, k in rows]
-    return symbol("v") * (sympy.Max(*parts, evaluate=False) if joint else sum(parts))
+    if joint:
+        return symbol("v") * sympy.Max(*parts, evaluate=False)
+    return symbol("v") * sum(parts)
 
 
 _FILE = Path(__file__).with_suffix(".yaml")

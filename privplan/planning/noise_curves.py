@@ -111,7 +111,9 @@ def _refined(coarse: NoiseCurve, centre: float) -> NoiseCurve:
         ratio = math.exp(log_ratio)
         expected = math.log(curves.evaluate(np.array([ratio])).noise[0])
         # What is missing at the centre is a good guess of what is missing beside it.
-        start = expected + (missing[0] if missing else 0.0)
+        start = expected
+        if missing:
+            start += missing[0]
         log_noise, slope = root(coarse.budget, ratio, coarse.accountant, start, slope)
         missing.append(log_noise - expected)
     middle, below, above = missing

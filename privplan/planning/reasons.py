@@ -190,4 +190,5 @@ def _gain_line(plan: Plan, value: BudgetValue) -> str:
 
 
 def _change(fall: float) -> str:
-    return f"{abs(fall):.1%} {'lower' if fall >= 0 else 'higher'}"
+    direction = "lower" if fall >= 0 else "higher"
+    return f"{abs(fall):.1%} {direction}"

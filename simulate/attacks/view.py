@@ -236,7 +236,10 @@ def _public(
     start = experiment.personal_start
     personal = None if start is None else start.to(progress.theta.device)[None]
     used = split.use(model, progress.theta, personal, clients)
-    parameters = (used if used.dim() == 1 else used[0]).clone()
+    # Models of several clients have a row for each.
+    if used.dim() > 1:
+        used = used[0]
+    parameters = used.clone()
     indices = torch.arange(model.parameters, device=parameters.device)
     if coordinates is not None and split.dimension(model) == model.parameters:
         indices = coordinates

@@ -330,7 +330,8 @@ def blur(price: float, radius: float, norm: float | None = 1.0) -> LocalRule:
     """
 
     def train(batch: ClientBatch) -> LocalResult:
-        free = radius * (float(batch.server[NORM]) if norm is None else norm)
+        clipping_norm = float(batch.server[NORM]) if norm is None else norm
+        free = radius * clipping_norm
 
         def direction(thetas: Tensor, starts: Tensor, gradient: Gradient) -> Tensor:
             moved = thetas - starts

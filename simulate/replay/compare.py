@@ -148,7 +148,10 @@ class Comparisons:
             if claimed is None and not math.isfinite(value):
                 self.add(round_, name, "", 0.0)
                 continue
-            distance = abs(value - (math.nan if claimed is None else claimed))
+            # A score that is not recorded agrees with none.
+            distance = math.nan
+            if claimed is not None:
+                distance = abs(value - claimed)
             limit = tolerance * max(1.0, abs(value)) + ties
             detail = f"{score_name}: {recorded_and_replayed(claimed, value)}"
             self.add(round_, name, detail, distance, limit)

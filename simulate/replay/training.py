@@ -163,7 +163,8 @@ def step_factors(world: World, steps: int) -> tuple[list[Factor], Factor]:
         # min(1, 1 / alpha): both at once, since the model is their sum.
         alpha = world.numbers["alpha"]
         shared = min(1.0, alpha)
-        whole = shared + (min(1.0, 1 / alpha) if alpha else 1.0)
+        offset = min(1.0, 1 / alpha) if alpha else 1.0
+        whole = shared + offset
         return [whole] * steps, shared / whole
 
     return [1.0] * steps, 1.0

@@ -79,7 +79,10 @@ def _unfit(base: Request, one_unit: bool) -> dict[str, list[str]]:
         unit = ALGORITHMS.get(name).unit_under(plan)
         if name in refused or unit == plan_unit:
             continue
-        (unprotected if unit == "none" else of_other_units).append(name)
+        if unit == "none":
+            unprotected.append(name)
+        else:
+            of_other_units.append(name)
     unfit["they protect nobody, so no budget is spent equally"] = unprotected
     unfit[f"budgets of the plan are of {plan_unit}s, theirs are not"] = of_other_units
     return unfit

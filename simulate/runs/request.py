@@ -148,9 +148,9 @@ def prepare(request: Request, ranks: Ranks = SINGLE_PROCESS) -> Experiment:
     if by_record:
         _check_unit(request, entry)
         require_disjoint(request.algorithm, chosen_scheme, assigned, len(data.train_y))
-    records = (
-        _lowest_records(request.plan, assigned) if entry.unit == "record" else None
-    )
+    records = None
+    if entry.unit == "record":
+        records = _lowest_records(request.plan, assigned)
     built = algorithm(request.algorithm, request.plan, request.hyperparameters, records)
     network = _network(
         request,

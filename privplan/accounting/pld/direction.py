@@ -92,7 +92,10 @@ class Direction:
         """Expected rounds in which the client takes part; of other pairs all rounds."""
         expected = 0.0
         for pair, count in self.pairs:
-            expected += count * (pair.ratio if isinstance(pair, Pair) else 1.0)
+            if isinstance(pair, Pair):
+                expected += count * pair.ratio
+            else:
+                expected += count
         return expected
 
     def parts(self, step: float, tail: float, spacing: Spacing = EVEN) -> list[Part]:

@@ -301,7 +301,9 @@ def _shifts(
     variance = chain.d[t] ** 2 + (chain.b[t] * chain.deviations[t]) ** 2
     diagonal = chain.d[t] * nodes.z
     largest = float(np.abs(diagonal).max() + np.abs(shared).max() + variance)
-    doubt = UNIT * (16 + 4 * largest) * (1 if call else -1)
+    doubt = UNIT * (16 + 4 * largest)
+    if not call:
+        doubt = -doubt
     steps = np.exp(np.minimum(diagonal + shared - variance / 2, _LARGEST_EXPONENT))
     steps *= (1 + doubt) / chain.rounds / strikes.step
     highest = float(max(strikes.high[t] - strikes.low[t - 1], 0) + 1)
@@ -326,10 +328,15 @@ def _extended(
         prices = prices.copy()
         mean = table.mean * (1 + _UNITS_OF_ROUND * UNIT)
         prices[:, 0] = np.minimum(prices[:, 0], mean)
+    # Below the strikes a call is worth more by their distance, above them a put.
     below = strikes.step * np.arange(low - lowest, 0, -1)
     above = strikes.step * np.arange(1, highest - int(strikes.high[t - 1]) + 1)
-    left = prices[:, :1] + (below if call else np.zeros_like(below))
-    right = prices[:, -1:] + (np.zeros_like(above) if call else above)
+    if call:
+        above = np.zeros_like(above)
+    else:
+        below = np.zeros_like(below)
+    left = prices[:, :1] + below
+    right = prices[:, -1:] + above
     return np.concatenate([left, prices, right], axis=1)
 
 
