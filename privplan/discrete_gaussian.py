@@ -188,7 +188,9 @@ def discrete_gaussian(
         accepted &= ~(negative & (y == 0))
         parts.append(np.where(negative, -y, y)[accepted][:missing])
         missing -= len(parts[-1])
-    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+    if parts:
+        return np.concatenate(parts)
+    return np.empty(0, np.int64)
 
 
 def grid_of(std: float) -> float:

@@ -78,7 +78,9 @@ def did_you_mean(text: object, names: Iterable[str]) -> str:
     by_folded = {name.casefold(): name for name in names}
     folded = str(text)[:MOST_FOUND].casefold()
     near = get_close_matches(folded, by_folded, n=1, cutoff=_NEAR)
-    return f" (did you mean {by_folded[near[0]]}?)" if near else ""
+    if near:
+        return f" (did you mean {by_folded[near[0]]}?)"
+    return ""
 
 
 @dataclass(frozen=True)

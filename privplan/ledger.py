@@ -68,7 +68,9 @@ def parse_chained(
     if not is_same:
         rewritten, _ = chained(value, previous, key)
         is_same = rewritten == line
-    return (value, chain) if is_same else None
+    if is_same:
+        return (value, chain)
+    return None
 
 
 class LedgerText(Value):

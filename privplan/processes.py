@@ -300,6 +300,8 @@ def in_jobs(jobs: int, count: Steps = report) -> Spread:
     def spread(work: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[Any]:
         global report
         report = count
-        return map(work, tasks) if jobs <= 1 else in_processes(work, tasks, jobs, count)
+        if jobs <= 1:
+            return map(work, tasks)
+        return in_processes(work, tasks, jobs, count)
 
     return spread

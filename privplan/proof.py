@@ -162,7 +162,9 @@ class UpperLoss:
             return self.within(lowest, highest)
         half = self.times(count // 2, lowest, highest)
         even = half.plus(half, lowest, highest)
-        return even.plus(self, lowest, highest) if count % 2 else even
+        if count % 2:
+            return even.plus(self, lowest, highest)
+        return even
 
     def delta(self, epsilon: float) -> arb:
         """A ball whose upper end is at least delta, a sum over losses above it."""
@@ -539,7 +541,9 @@ def directions(history: Sequence[Rounds], relation: str, level: int) -> list[Par
         gaussian, _ = sampled(squares.sqrt(), arb(1))
         removed.append((gaussian, 1))
         added.append((gaussian, 1))
-    return [removed] if removed == added else [removed, added]
+    if removed == added:
+        return [removed]
+    return [removed, added]
 
 
 @dataclass(frozen=True)

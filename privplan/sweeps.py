@@ -154,7 +154,9 @@ def resumable(folder: Path | None) -> Iterator[None]:
 
 def _names_in(folder: Path) -> set[str]:
     """The names of a folder's files; none where it does not exist."""
-    return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if folder.is_dir():
+        return {path.name for path in folder.iterdir()}
+    return set()
 
 
 def finish(

@@ -88,7 +88,9 @@ def _printable(value: str) -> str:
 
 
 def _printable_or_empty(value: str) -> str:
-    return _printable(value) if value else value
+    if value:
+        return _printable(value)
+    return value
 
 
 def text_of(pattern: str, what: str) -> AfterValidator:
@@ -399,7 +401,9 @@ def _word(part: int | str, item: Any, siblings: Any) -> str:
         return str(part)
     name = item.get("name")
     names = [sibling.get("name") for sibling in siblings if isinstance(sibling, dict)]
-    return str(name) if name and names.count(name) == 1 else str(part)
+    if name and names.count(name) == 1:
+        return str(name)
+    return str(part)
 
 
 def faults_of(

@@ -103,4 +103,6 @@ def csv_cell(value: Any) -> Any:
         return value
     shown = printable(value)
     # Some spreadsheets cut off a tab before a formula; here it is an escape.
-    return f"'{shown}" if shown.startswith(_FORMULA) else shown
+    if shown.startswith(_FORMULA):
+        return f"'{shown}"
+    return shown

@@ -32,7 +32,9 @@ class Measured:
     def norms_of(self, updates: Tensor) -> Tensor:
         """The norms of updates [K], float64: those measured, if nothing changed."""
         same = updates is self._updates and updates._version == self._version
-        return self.norms if same else norms(updates)
+        if same:
+            return self.norms
+        return norms(updates)
 
 
 def add_sum(total: Tensor, updates: Tensor) -> None:

@@ -61,7 +61,9 @@ def over_chunks(
         workers: number of threads; those of PyTorch when None.
     """
     results = by_chunk(function, clients, size, workers)
-    return results[0] if len(results) == 1 else torch.cat(results)
+    if len(results) == 1:
+        return results[0]
+    return torch.cat(results)
 
 
 def by_chunk(
@@ -268,7 +270,9 @@ DEVICES = ("auto", "cpu", "cuda")
 
 def gpu_count() -> int:
     """How many GPUs this process sees."""
-    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if torch.cuda.is_available():
+        return torch.cuda.device_count()
+    return 0
 
 
 def device_of(name: str, ranks: Ranks = SINGLE_PROCESS) -> torch.device:

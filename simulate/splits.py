@@ -175,7 +175,9 @@ def server_hypernetwork(population: int, hidden: int, *, personal_head: bool) ->
         of_all = theta[network.parameters :][:embeddings_size].view(population, -1)
         chosen = torch.from_numpy(clients).to(theta.device)
         sent = network.generated(weights[None], of_all[None, chosen])[0]
-        return sent if personal is None else join_head(model, sent, personal)
+        if personal is None:
+            return sent
+        return join_head(model, sent, personal)
 
     def personal(model: Model, theta: Tensor) -> Tensor | None:
         if not personal_head:

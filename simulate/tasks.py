@@ -213,7 +213,9 @@ def _called(field: str, value: Any) -> Callable[[Tensor, Tensor], Any]:
 
 def finite_or_none(value: float) -> float | None:
     """The value; None when it is not finite."""
-    return value if math.isfinite(value) else None
+    if math.isfinite(value):
+        return value
+    return None
 
 
 def targets_of(task: str, y: Any, records: Tensor) -> tuple[Tensor, Tensor]:

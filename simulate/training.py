@@ -79,7 +79,9 @@ class TrainedRun(Shown):
     def score(self) -> float:
         """The metric on the test records; NaN if not finite."""
         accuracy = self.record.accuracy
-        return math.nan if accuracy is None else float(accuracy)
+        if accuracy is None:
+            return math.nan
+        return float(accuracy)
 
     @property
     def by_group(self) -> dict[str, float]:

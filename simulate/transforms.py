@@ -59,7 +59,9 @@ def _clip_to(name: str, norm_of: Callable[[GroupPlan], float]) -> Transform:
         return shortened(updates, norm_of(context.group), context.measured)
 
     def bound(before: float | None, group: GroupPlan) -> float:
-        return norm_of(group) if before is None else min(before, norm_of(group))
+        if before is None:
+            return norm_of(group)
+        return min(before, norm_of(group))
 
     return Transform(name, apply, bound)
 
@@ -152,7 +154,9 @@ def scale() -> Transform:
         return updates, None
 
     def bound(before: float | None, group: GroupPlan) -> float | None:
-        return None if before is None else before * group.scale
+        if before is None:
+            return None
+        return before * group.scale
 
     return Transform("scale", apply, bound)
 

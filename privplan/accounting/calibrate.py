@@ -476,7 +476,9 @@ def _or_least(
     if abs(math.log(noise / lowest)) > rtol:
         return noise
     history = target.history(lowest, fixed["sampling_ratio"], fixed["rounds"])
-    return lowest if target.spent(history) <= target.epsilon else noise
+    if target.spent(history) <= target.epsilon:
+        return lowest
+    return noise
 
 
 def parameter_faults(unknown: str, values: Mapping[str, Any]) -> list[Fault]:

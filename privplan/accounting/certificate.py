@@ -83,7 +83,9 @@ class CertificateRow(BaseModel):
 
     @field_serializer("epsilon_lower", "epsilon_upper", when_used="json")
     def _strict_json(self, value: float) -> float | str:
-        return "inf" if math.isinf(value) else value
+        if math.isinf(value):
+            return "inf"
+        return value
 
 
 class Certificate(Shown, Named[CertificateRow]):
@@ -108,7 +110,9 @@ class Certificate(Shown, Named[CertificateRow]):
 
     def __getitem__(self, key: Any) -> Any:
         """The rows of a group, or the row at an index."""
-        return self.of(key) if isinstance(key, str) else super().__getitem__(key)
+        if isinstance(key, str):
+            return self.of(key)
+        return super().__getitem__(key)
 
     def of(self, group: str) -> Certificate:
         """The rows of a group."""

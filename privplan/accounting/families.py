@@ -41,7 +41,9 @@ def noise_p_value(sum_squares: float, std: float, coordinates: int) -> float:
     from scipy.special import chdtr, chdtrc
 
     if std == 0 or coordinates == 0:
-        return 1.0 if sum_squares == 0 else 0.0
+        if sum_squares == 0:
+            return 1.0
+        return 0.0
     statistic = sum_squares / std**2
     smaller_tail = min(chdtr(coordinates, statistic), chdtrc(coordinates, statistic))
     return float(min(1.0, 2 * smaller_tail))
@@ -188,7 +190,9 @@ class NoNoise(NoiseFamily):
 
     def p_value(self, sum_squares: float, std: float, coordinates: int) -> float:
         """1 where no noise was recorded, else 0."""
-        return 1.0 if sum_squares == 0 else 0.0
+        if sum_squares == 0:
+            return 1.0
+        return 0.0
 
 
 class Silent(NoNoise):

@@ -61,4 +61,6 @@ def epsilon_of_mu(mu: float, delta: float) -> float:
     """Epsilon at delta of mu-GDP; 0 without a bound on mu."""
     from privplan.accounting.gdp import epsilon_of  # only runs with canaries need it
 
-    return epsilon_of(mu, delta) if mu > 0 else 0.0
+    if mu > 0:
+        return epsilon_of(mu, delta)
+    return 0.0

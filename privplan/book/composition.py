@@ -79,7 +79,9 @@ class Composition:
             return None
         spent = self._cost_with(History())
         left = self._capacity - spent
-        return (self._cost_with(new) - spent) / left if left > 0 else math.inf
+        if left > 0:
+            return (self._cost_with(new) - spent) / left
+        return math.inf
 
     def exact(self) -> Composition:
         """The same past releases, composed exactly."""

@@ -147,7 +147,9 @@ def _squared_mu(release: Release, relation: Relation) -> float:
             f"ratio {release.sampling_ratio:g}; use the renyi filter"
         )
     noise = release.noise_multiplier / release.sampling.law.sensitivity(relation)
-    return math.inf if noise < _MIN_NOISE_MULTIPLIER else noise**-2
+    if noise < _MIN_NOISE_MULTIPLIER:
+        return math.inf
+    return noise**-2
 
 
 def spent_epsilon(rule: Filter, units: int, delta: float, order: int) -> float:

@@ -368,14 +368,18 @@ def _next_squared_mu(
     affordable = scaled(history, math.exp(-negative_log))
     before = _squared_mu(composition.alone(history), delta)
     after = _squared_mu(composition.alone(affordable), delta)
-    return squared_mu * after / before if before > 0 else math.inf
+    if before > 0:
+        return squared_mu * after / before
+    return math.inf
 
 
 def _squared_mu(epsilon: float, delta: float) -> float:
     """mu^2 of the Gaussian mechanism with this epsilon at delta."""
     if epsilon <= 0:
         return 0.0
-    return mu_of(epsilon, delta) ** 2 if math.isfinite(epsilon) else math.inf
+    if math.isfinite(epsilon):
+        return mu_of(epsilon, delta) ** 2
+    return math.inf
 
 
 def _refusal(requested: Plan, group: GroupPlan, past: Composition) -> str:
@@ -493,4 +497,6 @@ def _exact_noise_factor(
         tolerance=_TOLERANCE,
         slope=1.0,
     )
-    return None if negative_log is None else math.exp(-negative_log)
+    if negative_log is None:
+        return None
+    return math.exp(-negative_log)

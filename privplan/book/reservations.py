@@ -154,7 +154,9 @@ class Reservation:
             done = connection.execute(
                 moved.values(counter=self._counter + 1, chain=chain)
             )
-            return self._counter + 1 if done.rowcount == 1 else -1
+            if done.rowcount == 1:
+                return self._counter + 1
+            return -1
 
         with refusing(self._url, WRITABLE):
             counter = repeated(self._engine, work)

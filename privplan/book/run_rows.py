@@ -173,7 +173,9 @@ def _refuse_look_alikes(connection: Connection, run: BookedRun) -> None:
 def _key(connection: Connection, statement: Insert) -> int:
     """Insert a row and return its primary key."""
     key = connection.execute(statement).inserted_primary_key
-    return int(key[0]) if key is not None else 0
+    if key is not None:
+        return int(key[0])
+    return 0
 
 
 def remove_run(connection: Connection, run: int) -> None:

@@ -75,7 +75,9 @@ class Account:
 
 def full_name(population: str, group: str) -> str:
     """Population and name of a group, as text."""
-    return f"{population}/{group}" if population else group
+    if population:
+        return f"{population}/{group}"
+    return group
 
 
 class Spending(Value):
@@ -256,7 +258,9 @@ def _renyi_epsilon(account: Account, delta: float) -> float | None:
 
 
 def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    if math.isfinite(value):
+        return value
+    return None
 
 
 def spendings(

@@ -105,7 +105,9 @@ def status(line: str) -> None:
 def _shown(line: str, stream: TextIO) -> str:
     """A line, wrapped between words for a terminal, but not for a file or a pipe."""
     shown = printable(line, KEPT_LINES)
-    return _wrapped(shown) if stream.isatty() else shown
+    if stream.isatty():
+        return _wrapped(shown)
+    return shown
 
 
 def _wrapped(line: str) -> str:

@@ -41,7 +41,9 @@ def forecast_lines(plan: Plan) -> list[str]:
 
 def _assumption(forecast: Forecast) -> str:
     """What a forecast assumes of the groups' classes, where it says so."""
-    return f"; assumes {forecast.assumes}" if forecast.assumes else ""
+    if forecast.assumes:
+        return f"; assumes {forecast.assumes}"
+    return ""
 
 
 def extrapolates(distance: float) -> str:

@@ -231,7 +231,9 @@ def not_booked(
         missing[name] = History(
             (release, count - done.get(release, 0)) for release, count in history
         )
-    return missing if any(history.rounds for history in missing.values()) else {}
+    if any(history.rounds for history in missing.values()):
+        return missing
+    return {}
 
 
 def executed_run(folder: Path, population: str) -> Booking | None:

@@ -185,7 +185,9 @@ class Guard:
     def model(self) -> dict[str, np.ndarray] | None:
         """The last stored model; a single vector is under the name ``model``."""
         last = self._storage.last(MODEL)
-        return None if last is None else self._storage.model(last)
+        if last is None:
+            return None
+        return self._storage.model(last)
 
     @property
     def interrupted(self) -> Released | None:
@@ -201,7 +203,9 @@ class Guard:
             return None
         records, vectors = self._storage.release(released_round)
         # Of noise that somebody else drew the guard has no sum, and nobody used it.
-        return released_of(self.plan, records, vectors) if vectors else None
+        if vectors:
+            return released_of(self.plan, records, vectors)
+        return None
 
     def draw(self, round_: int, available: Available | None = None) -> Cohort:
         """The cohort of a round, by the planned law.

@@ -139,7 +139,9 @@ class Storage:
     @property
     def round(self) -> int:
         """The last round in the ledger, 0 when there is none."""
-        return self.records[-1].round if self.records else 0
+        if self.records:
+            return self.records[-1].round
+        return 0
 
     @property
     def chain(self) -> str:
@@ -191,7 +193,9 @@ class Storage:
     def draw(self, round_: int) -> Positions | None:
         """What the law drew for a round; None when it was not drawn last."""
         draw = self._draw()
-        return draw.positions if draw.round == round_ else None
+        if draw.round == round_:
+            return draw.positions
+        return None
 
     def streams(self) -> tuple[int, Streams]:
         """The last round that was drawn, 0 for none, and the streams that it left."""

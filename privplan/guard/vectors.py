@@ -30,7 +30,9 @@ def clip(update: np.ndarray, bound: float) -> np.ndarray:
     norm = float(np.linalg.norm(vector))
     if not math.isfinite(norm):
         return np.zeros_like(vector)
-    return vector if norm <= bound else vector * (bound / norm * _ROUNDING)
+    if norm <= bound:
+        return vector
+    return vector * (bound / norm * _ROUNDING)
 
 
 def keep_largest(vector: np.ndarray, fraction: float) -> np.ndarray:

@@ -21,7 +21,9 @@ def total_p_value(counts: Sequence[int], clients: int, ratio: float) -> float:
     if total > trials:
         return 0.0
     if not 0 < ratio < 1:
-        return 1.0 if total == trials * ratio else 0.0
+        if total == trials * ratio:
+            return 1.0
+        return 0.0
     below = bdtr(total, trials, ratio)
     above = bdtrc(total - 1, trials, ratio) if total > 0 else 1.0
     return float(min(1.0, 2 * min(below, above)))

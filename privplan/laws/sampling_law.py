@@ -46,7 +46,9 @@ def _law_of_person(name: str, plain_name: str, contributions: int) -> Law | None
     law.contributions = contributions
     # No law covers more under another relation than under add/remove.
     is_covered = contributions <= law.most_contributions(Relation.ADD_REMOVE)
-    return law if is_covered else None
+    if is_covered:
+        return law
+    return None
 
 
 class _Names(type):

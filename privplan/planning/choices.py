@@ -340,4 +340,6 @@ def _golden_section(
             lower_cost = upper_cost
             upper = left + _GOLDEN * (right - left)
             upper_cost = cost(upper)
-    return (lower, lower_cost) if lower_cost <= upper_cost else (upper, upper_cost)
+    if lower_cost <= upper_cost:
+        return (lower, lower_cost)
+    return (upper, upper_cost)

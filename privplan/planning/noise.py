@@ -342,7 +342,9 @@ def _by_estimate(
     """
     if ratio <= covered_ratio(budget.delta, budget.chances):
         noise = rounded_up(least_certified(budget.sampling, budget.relation))
-        return noise if _spent(budget, ratio, noise) <= budget.epsilon else None
+        if _spent(budget, ratio, noise) <= budget.epsilon:
+            return noise
+        return None
 
     last_step = _EXACT_LAST_STEP
     aim = _AIM * rtol

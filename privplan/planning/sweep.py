@@ -443,7 +443,9 @@ def _require_fixed(data: dict[str, Any], varies: Sequence[Vary]) -> None:
 def _names_in(section: object, field: str) -> list[Any]:
     """A list of a section of unchecked data; empty where there is none."""
     names = section.get(field) if isinstance(section, dict) else None
-    return names if isinstance(names, list) else []
+    if isinstance(names, list):
+        return names
+    return []
 
 
 def _require_plans(data: dict[str, Any], todo: Sequence[dict[str, float]]) -> None:

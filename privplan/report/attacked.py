@@ -32,4 +32,6 @@ def _pair(value: float | None, null: float | None, form: str) -> str:
     """A value with that of an attacker who sees nothing; empty without a value."""
     if value is None:
         return ""
-    return f"{value:{form}}" if null is None else f"{value:{form}} ({null:{form}})"
+    if null is None:
+        return f"{value:{form}}"
+    return f"{value:{form}} ({null:{form}})"

@@ -117,7 +117,9 @@ class BookContent:
         """Spent beside the budget, else alone; then run after run."""
         panels = _spent_panels(self.spent, self.left)
         course = _course_panel(self.runs, self.spent)
-        return panels if course is None else [*panels, course]
+        if course is None:
+            return panels
+        return [*panels, course]
 
     @property
     def spent_table(self) -> Table:
@@ -248,11 +250,15 @@ def _protected(group: Spending) -> str:
 
 
 def _budget_cell(left: Left | None) -> str:
-    return "not stated" if left is None else f"{left.budget:g}"
+    if left is None:
+        return "not stated"
+    return f"{left.budget:g}"
 
 
 def _left_cell(left: Left | None) -> str:
-    return "-" if left is None else left.words
+    if left is None:
+        return "-"
+    return left.words
 
 
 def _spent_panels(spent: Sequence[Spending], left: Sequence[Left]) -> list[Panel]:
@@ -334,4 +340,6 @@ def _epsilon(history: History, delta: float, relation: Relation) -> float:
         upper = accountant(PLD).epsilon(history, delta, relation).upper
     except PrivplanError:
         return math.nan
-    return upper if math.isfinite(upper) else math.nan
+    if math.isfinite(upper):
+        return upper
+    return math.nan

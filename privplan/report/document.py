@@ -42,7 +42,9 @@ def document(template: str, **values: Any) -> str:
 
 def _printed(value: Any) -> Any:
     """What a template prints, with escapes for letters that cannot be seen."""
-    return printable(value, KEPT_LINES) if type(value) is str else value
+    if type(value) is str:
+        return printable(value, KEPT_LINES)
+    return value
 
 
 def _sentence(text: str) -> str:

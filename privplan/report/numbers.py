@@ -12,23 +12,31 @@ _DECIMALS = 1e4  # four decimals, as rates of an attack are written
 
 def lower(value: float | None) -> str:
     """A lower bound on epsilon, rounded down; None means infinite."""
-    return "inf" if value is None else _four_decimals(outwards(value, False))
+    if value is None:
+        return "inf"
+    return _four_decimals(outwards(value, False))
 
 
 def upper(value: float | None) -> str:
     """An upper bound on epsilon, rounded up; None means infinite."""
-    return "inf" if value is None else _four_decimals(outwards(value, True))
+    if value is None:
+        return "inf"
+    return _four_decimals(outwards(value, True))
 
 
 def _four_decimals(value: float) -> str:
     """A number that was rounded before, with more decimals where it has more."""
     text = f"{value:.4f}"
-    return text if float(text) == value else f"{value:.12g}"
+    if float(text) == value:
+        return text
+    return f"{value:.12g}"
 
 
 def six(value: float | None, up: bool = True) -> str:
     """A bound with six digits, rounded outwards; None means infinite."""
-    return "inf" if value is None else f"{outwards(value, up, 6):.6g}"
+    if value is None:
+        return "inf"
+    return f"{outwards(value, up, 6):.6g}"
 
 
 def rate(value: float) -> str:
@@ -38,7 +46,9 @@ def rate(value: float) -> str:
 
 def percent(value: float | None) -> str:
     """An accuracy; empty for None."""
-    return "" if value is None else f"{100 * value:.1f}%"
+    if value is None:
+        return ""
+    return f"{100 * value:.1f}%"
 
 
 def score(metric: str, value: float | None) -> str:

@@ -129,7 +129,9 @@ class Content:
     @property
     def record(self) -> RunRecord | None:
         """Of the run."""
-        return None if self.run is None else self.run.record
+        if self.run is None:
+            return None
+        return self.run.record
 
     @property
     def verdicts(self) -> list[Verdict]:
@@ -312,7 +314,9 @@ def _named(panels: Sequence[Panel], whose: str) -> list[Panel]:
 def _spending(plan: Plan, run: Run | None = None) -> list[Panel]:
     """The budget over the rounds of a plan or of a run, where it is known."""
     panel = plots.spending_panel(plan, run.ledger.records if run else ())
-    return [] if panel is None else [panel]
+    if panel is None:
+        return []
+    return [panel]
 
 
 def _rendered(content: Content) -> str:

@@ -70,7 +70,9 @@ class ProposedGroup:
     @property
     def guesses(self) -> str:
         """Right guesses of 100, as text."""
-        return "unknown" if self.right is None else rounded_up(self.right)
+        if self.right is None:
+            return "unknown"
+        return rounded_up(self.right)
 
     @property
     def meaning(self) -> str:

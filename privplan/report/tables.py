@@ -202,7 +202,9 @@ def plan_table(plan: Plan) -> Table:
 
 def _about(row: CertificateRow) -> str:
     """Said before the epsilon of a row that is no bound."""
-    return "about " if row.kind.startswith("approximation") else ""
+    if row.kind.startswith("approximation"):
+        return "about "
+    return ""
 
 
 def _at_least(row: CertificateRow) -> str:

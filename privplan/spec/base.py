@@ -309,7 +309,9 @@ class _Part:
 
     @property
     def cohort(self) -> Any:
-        return self.spec.cohort if len(self.spec.plain_laws) == 1 else None
+        if len(self.spec.plain_laws) == 1:
+            return self.spec.cohort
+        return None
 
     def excludes(self, spec: Any) -> Iterator[Fault]:
         """What the law excludes of its part of the spec."""

@@ -267,7 +267,9 @@ def with_recipe(data: dict[str, Any]) -> dict[str, Any]:
 
 def _mapping(value: Any) -> dict[str, Any]:
     """A mapping of plain data; empty for what is none."""
-    return value if isinstance(value, dict) else {}
+    if isinstance(value, dict):
+        return value
+    return {}
 
 
 def _leaves_recipe_open(data: dict[str, Any]) -> bool:

@@ -488,7 +488,9 @@ class Spec(Shown, Checked):
         choice = self.planning.sparsification
         if choice == "none":
             return (1.0,) * len(self.groups)
-        return choice if isinstance(choice, tuple) else None
+        if isinstance(choice, tuple):
+            return choice
+        return None
 
     def warnings(self) -> list[str]:
         """What a careful reader would ask about, one line each."""

@@ -212,4 +212,6 @@ def _audit_of(run: Run, group: GroupPlan) -> tuple[EmpiricalEpsilon, ...]:
 
 
 def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    if math.isfinite(value):
+        return value
+    return None

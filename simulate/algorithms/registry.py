@@ -351,7 +351,9 @@ def as_given(plan: Plan, records: Records) -> Plan:
 
 def own_if_joint(plan: Plan, records: Records) -> Plan:
     """Executes a plan with a sum per group unchanged, else the spec by Problem 1."""
-    return plan if plan.release == "per_group" else published(plan.spec)
+    if plan.release == "per_group":
+        return plan
+    return published(plan.spec)
 
 
 without_privacy = partial(register, plan=from_spec(unprotected), unit="none")

@@ -44,7 +44,9 @@ def rank_one_fit(view: View) -> DenseInput | None:
     if dense is None:
         return None
     _, fit = dense
-    return None if fit.residual > RANK_ONE else fit
+    if fit.residual > RANK_ONE:
+        return None
+    return fit
 
 
 def dense_objective(views: Sequence[View]) -> Objective | None:

@@ -251,7 +251,9 @@ def _final_model(world: Experiment, theta: Tensor) -> Tensor:
     personal = None if start is None else start[None]
     client = np.arange(0 if start is None else 1)
     used = world.algorithm.split.use(world.model, theta, personal, client)
-    return used if used.dim() == 1 else used[0]
+    if used.dim() == 1:
+        return used
+    return used[0]
 
 
 def lira(odds: np.ndarray, included: np.ndarray) -> np.ndarray:

@@ -143,7 +143,9 @@ def column(columns: Columns, role: str, name: str) -> Sequence[Any]:
 def text_column(columns: Columns, role: str, name: str) -> list[Any]:
     """The values of a column of names; as numbers where all are whole numbers."""
     texts = [str(value) for value in _present(columns, role, name)]
-    return [int(text) for text in texts] if all(map(_is_whole, texts)) else texts
+    if all(map(_is_whole, texts)):
+        return [int(text) for text in texts]
+    return texts
 
 
 def numbers(columns: Columns, role: str, name: str) -> np.ndarray:

@@ -88,12 +88,16 @@ class Dataset:
     @property
     def train_labels(self) -> Tensor:
         """Class of each training record [n]; 0 for all in other tasks."""
-        return self.train_y if self.targets is None else torch.zeros_like(self.train_y)
+        if self.targets is None:
+            return self.train_y
+        return torch.zeros_like(self.train_y)
 
     @property
     def test_labels(self) -> Tensor:
         """Class of each test record [t]; 0 for all in other tasks."""
-        return self.test_y if self.targets is None else torch.zeros_like(self.test_y)
+        if self.targets is None:
+            return self.test_y
+        return torch.zeros_like(self.test_y)
 
     def inputs(self, records: Tensor) -> Tensor:
         """Model inputs of records [..., *shape]: images as float32, tokens as int64."""

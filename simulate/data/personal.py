@@ -53,7 +53,9 @@ def personal_test_records(
         )
         for label in np.flatnonzero(counts)
     ]
-    return np.sort(np.concatenate(drawn)) if drawn else np.empty(0, np.int64)
+    if drawn:
+        return np.sort(np.concatenate(drawn))
+    return np.empty(0, np.int64)
 
 
 def _counts(

@@ -72,7 +72,9 @@ def load(name: str, data_dir: Path | None = None, download: bool = False) -> Dat
     folder = data_folder(data_dir)
     _log.info("reading %s from %s", registered, folder)
     data = DATASETS.get(registered)(folder, download)
-    return part_of(data, int(count)) if colon else data
+    if colon:
+        return part_of(data, int(count))
+    return data
 
 
 def _is_count(text: str) -> bool:

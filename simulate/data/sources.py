@@ -33,7 +33,9 @@ def load_own(source: str, options: DataOptions) -> Data:
     read = reader_of(path)
     if read is not None:
         data = read(path, options, _test_data(path, options, read))
-        return replace(data, test_of_others=True) if options.test_of_others else data
+        if options.test_of_others:
+            return replace(data, test_of_others=True)
+        return data
     if ":" not in source or path.exists():
         raise InputError.one("data", f"must be {FORMS}", source)
     data = _returned(source)

@@ -26,7 +26,9 @@ PADDING = -1
 
 def pixels(x: Tensor) -> Tensor:
     """Bytes divided by 255 as float32; token numbers and float32 values unchanged."""
-    return x.float().div_(255) if x.dtype == torch.uint8 else x
+    if x.dtype == torch.uint8:
+        return x.float().div_(255)
+    return x
 
 
 def gradients(

@@ -137,7 +137,9 @@ def adapted(base: Model) -> Modular:
 
 def _joined(prefix: str, key: str) -> str:
     """The name of a part of a module; the outermost module has the name ""."""
-    return f"{prefix}.{key}" if prefix else key
+    if prefix:
+        return f"{prefix}.{key}"
+    return key
 
 
 def _head_parameters(base: Model) -> set[str]:

@@ -94,8 +94,12 @@ def _layer(part: nn.Module) -> Layer | None:
     if type(part) is nn.MaxPool2d and not part.ceil_mode and not part.return_indices:
         sizes = (part.kernel_size, part.stride, part.padding, part.dilation)
         is_plain = list(map(_pair, sizes)) == [(2, 2), (2, 2), (0, 0), (1, 1)]
-        return Pool() if is_plain else None
-    return _conv(part) if type(part) is nn.Conv2d else None
+        if is_plain:
+            return Pool()
+        return None
+    if type(part) is nn.Conv2d:
+        return _conv(part)
+    return None
 
 
 def _conv(part: nn.Conv2d) -> Conv | None:

@@ -241,4 +241,6 @@ def forward_each(layers: tuple[Layer, ...], thetas: Tensor, x: Tensor) -> Tensor
 
 def _as_images(x: Tensor) -> Tensor:
     """Images or kernels [N, C, H, W] in the memory format that is faster there."""
-    return x.movedim(1, -1).contiguous().movedim(-1, 1) if x.device.type == "cpu" else x
+    if x.device.type == "cpu":
+        return x.movedim(1, -1).contiguous().movedim(-1, 1)
+    return x

@@ -42,7 +42,9 @@ class Objective:
 
     def targets_of(self, y: Tensor) -> Tensor:
         """Targets of labels [...]."""
-        return y if self.targets is None else self.targets.to(y.device)[y]
+        if self.targets is None:
+            return y
+        return self.targets.to(y.device)[y]
 
 
 CROSS_ENTROPY = Objective(functional.cross_entropy)

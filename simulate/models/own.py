@@ -218,6 +218,8 @@ def _fastest(
         return model
     fast = replace(model, channels_last=True)
     try:
-        return fast if close(gradient(fast), expected) else model
+        if close(gradient(fast), expected):
+            return fast
+        return model
     except Exception:  # such as ``view`` of a tensor in another format
         return model

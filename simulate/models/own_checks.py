@@ -262,7 +262,9 @@ def _shape_fault(
     else:
         rule = f"must return a tensor of {count} rows for {count} records"
         fits = logits.shape[:1] == (count,)
-    return None if fits else Fault("model", rule, tuple(logits.shape))
+    if fits:
+        return None
+    return Fault("model", rule, tuple(logits.shape))
 
 
 def loss_faults(

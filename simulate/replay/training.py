@@ -43,7 +43,9 @@ class Start:
     def of_client(self, client: int) -> Tensor:
         """The parameters from which a client trains [d]: shared ones and its own."""
         personal = self.personal.get(client)
-        return self.theta if personal is None else self.theta + personal
+        if personal is None:
+            return self.theta
+        return self.theta + personal
 
 
 @dataclass(frozen=True)

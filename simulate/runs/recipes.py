@@ -110,7 +110,9 @@ def recipe_of_own(request: Request) -> list[str]:
 
 def _decided(spec: Spec) -> Sequence[str]:
     """Names of the fields that a spec's recipe decides."""
-    return () if spec.recipe is None else tuple(spec.recipe.decides)
+    if spec.recipe is None:
+        return ()
+    return tuple(spec.recipe.decides)
 
 
 def protects_records(base: Request) -> bool:

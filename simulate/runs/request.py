@@ -235,7 +235,9 @@ def _metric(request: Request) -> Metric | None:
                 "task", "must be multi-class for built-in models", request.task
             )
     plain = is_accuracy(request.task, request.metric)
-    return None if plain else metric_of(request.task, request.metric)
+    if plain:
+        return None
+    return metric_of(request.task, request.metric)
 
 
 def _noise_key(request: Request, ranks: Ranks) -> NoiseKey | None:

@@ -72,12 +72,16 @@ class ComparisonRow:
     @property
     def deviation(self) -> float:
         """Sample standard deviation over the seeds; 0 with one seed."""
-        return statistics.stdev(self.accuracies) if len(self.records) > 1 else 0.0
+        if len(self.records) > 1:
+            return statistics.stdev(self.accuracies)
+        return 0.0
 
     @property
     def spread(self) -> str:
         """The deviation as text; a dash with one seed, which has none."""
-        return self.score_text(self.deviation) if len(self.records) > 1 else "-"
+        if len(self.records) > 1:
+            return self.score_text(self.deviation)
+        return "-"
 
     @property
     def keeps(self) -> bool:
@@ -116,7 +120,9 @@ class ComparisonRow:
                 if item.group == group:
                     upper = item.realised_upper
                     largest = max(largest, math.inf if upper is None else upper)
-        return None if largest == math.inf else largest
+        if largest == math.inf:
+            return None
+        return largest
 
     def accuracy_of(self, group: str) -> float:
         """Mean score of a group over the seeds; NaN where a run has none."""

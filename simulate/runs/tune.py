@@ -161,7 +161,9 @@ def _score(trial: tuple[Request, Point]) -> float:
     end = to_the_end(experiment)
     with one_core():
         score = evaluate(experiment, end, VALIDATION_CLIENTS).accuracy
-    return score if math.isfinite(score) else 0.0
+    if math.isfinite(score):
+        return score
+    return 0.0
 
 
 def tuned_request(base: Request, tuned: Tuned) -> Request:

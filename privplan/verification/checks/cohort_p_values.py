@@ -64,7 +64,9 @@ def hypergeometric_p_value(
     larger = max(marked, draws)
     smallest_count, chances = _hypergeometric_p_values(population, smaller, larger)
     index = count - smallest_count
-    return float(chances[index]) if 0 <= index < len(chances) else 0.0
+    if 0 <= index < len(chances):
+        return float(chances[index])
+    return 0.0
 
 
 @lru_cache(maxsize=512)

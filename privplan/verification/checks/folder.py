@@ -47,7 +47,9 @@ def _named(names: list[str]) -> str:
     """The first of some names of files."""
     text = ", ".join(map(printable, names[:MOST_NAMES]))
     unnamed = len(names) - MOST_NAMES
-    return f"{text} and {unnamed} more" if unnamed > 0 else text
+    if unnamed > 0:
+        return f"{text} and {unnamed} more"
+    return text
 
 
 CHECKS.register(

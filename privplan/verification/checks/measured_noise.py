@@ -434,7 +434,9 @@ def _lagged_correlation(by_round: _ByRound, lag: int, level: float) -> float | N
     dimension = len(next(iter(by_round.values())))
     product = sum(float(earlier @ later) for earlier, later in pairs)
     chance = lagged_p_values(np.array([product]), len(by_round) * dimension)[0]
-    return product / (len(pairs) * dimension) if chance < level else None
+    if chance < level:
+        return product / (len(pairs) * dimension)
+    return None
 
 
 def _common_correlation(
@@ -445,4 +447,6 @@ def _common_correlation(
     product = sum(float(lefts[round_] @ rights[round_]) for round_ in common)
     normals = max(1, len(common) * len(next(iter(lefts.values()))))
     chance = product_p_values(np.array([product]), normals)[0]
-    return product / normals if chance < level else None
+    if chance < level:
+        return product / normals
+    return None

@@ -49,7 +49,9 @@ def _fault_of(run: Run, report: ReplayReport) -> str | None:
         return "the replay is of another run"
     if report.record and report.record != run.record.digest:
         return "the replay is of another record, which was changed after it"
-    return report.reason if report.outcome == "failed" else None
+    if report.outcome == "failed":
+        return report.reason
+    return None
 
 
 def claimed_rounds(run: Run) -> int:

@@ -78,7 +78,9 @@ class Partition:
 
     def person(self, client: int) -> int | None:
         """As ``ClientPartition.person``."""
-        return None if self.people is None else int(self.people[client])
+        if self.people is None:
+            return None
+        return int(self.people[client])
 
     def label_distribution(
         self, clients: Iterable[int], labels: np.ndarray, classes: int

@@ -456,7 +456,9 @@ def assign_dominant(request: PartitionRequest, share: float) -> Partition:
         parts = _records_by_set(remaining, request.labels[remaining], dominant)
         required = clients_of_set * (size - uniform)
         lengths = np.array([len(part) for part in parts])
-        return parts if (lengths >= required).all() else None
+        if (lengths >= required).all():
+            return parts
+        return None
 
     available = len(request.labels) // request.clients
     size = _largest(lambda size: pools(size) is not None, available)
