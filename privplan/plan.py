@@ -151,6 +151,21 @@ class NoiseFactors(Value):
             yield Fault("noise_factors", "must be those of the law", str(sampling))
 
 
+class ComparedLaw(Value):
+    """A sampling law, or a family of laws, that a planner compared with others.
+
+    Attributes:
+        sampling: its name.
+        noise: of its plan's last model, as independent noise of the mean update, in
+            norm over the clipping norm; None where there is no plan.
+        reason: why there is none.
+    """
+
+    sampling: str
+    noise: Positive | None = None
+    reason: str | None = Field(None, exclude_if=is_none)
+
+
 class Proven(Value):
     """Whether the guarantee of a group was proven in exact arithmetic.
 
@@ -355,6 +370,8 @@ class Plan(Shown, Checked):
         book: absent in a plan that does not start from a book.
         proven: what was proven of the certificate; absent where nobody asked for it.
         noise_factors: absent where no running sum correlates the noise.
+        compared_laws: of which the spec's has the least noise; absent where the law was
+            stated.
     """
 
     schema_version: Literal[1, 2] = 2
@@ -372,6 +389,7 @@ class Plan(Shown, Checked):
     book: tuple[BookBudget, ...] | None = Field(None, exclude_if=is_none)
     proven: tuple[Proven, ...] | None = Field(None, exclude_if=is_none)
     noise_factors: NoiseFactors | None = Field(None, exclude_if=is_none)
+    compared_laws: tuple[ComparedLaw, ...] | None = Field(None, exclude_if=is_none)
     _removed: dict[Location, Any] = PrivateAttr(default_factory=dict)
 
     @property

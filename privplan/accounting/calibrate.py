@@ -124,11 +124,10 @@ class CalibrationTarget:
 
     def central_noise(self, ratio: float, rounds: float) -> float:
         """Noise at which the central limit meets the budget, in its range."""
-        one_of = self.sampling.law.one_of
-        ratio = ratio / one_of
-        inverse_square = mu_of(self.epsilon, self.delta) ** 2 / rounds / one_of
-        if ratio != 1:
-            inverse_square = math.log1p(inverse_square / ratio**2)
+        inverse_square = mu_of(self.epsilon, self.delta) ** 2 / rounds
+        chance_square = ratio**2 / self.sampling.law.one_of
+        if chance_square != 1:
+            inverse_square = math.log1p(inverse_square / chance_square)
         sigma: float = 1 / math.sqrt(inverse_square)
         return min(max(sigma * self._sensitivity, NOISE_RANGE[0]), NOISE_RANGE[1])
 
@@ -232,7 +231,9 @@ class _Guess(NamedTuple):
     slope: float
 
 
-def quick_epsilon(history: History, delta: float, near: float) -> float | None:
+def quick_epsilon(
+    history: History, delta: float, near: float, *, rough: bool = True
+) -> float | None:
     """About the epsilon of a single release, where its law has a quick estimate.
 
     Not for guarantees.
@@ -241,13 +242,14 @@ def quick_epsilon(history: History, delta: float, near: float) -> float | None:
         history: what was released.
         delta: in (0, 1).
         near: an epsilon that is looked for.
+        rough: whether an error of 0.1% is allowed.
     """
     releases = list(history)
     if len(releases) != 1 or releases[0][1] != 1:
         return None
     release = releases[0][0]
     law = release.sampling.law
-    return law.estimated_epsilon(release.noise_multiplier, delta, near)
+    return law.estimated_epsilon(release.noise_multiplier, delta, near, rough=rough)
 
 
 def _coarse_epsilon(

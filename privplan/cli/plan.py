@@ -327,6 +327,8 @@ def _show(
     for line in (*sentences, *floor_lines(plan), *unspent_lines(plan)):
         render.text(line)
     render.table(*table)
+    if plan.compared_laws:
+        render.table(*tables.laws_table(plan.compared_laws))
     if details:
         render.table(*tables.plan_table(plan))
     proofs = findings or {}

@@ -28,6 +28,7 @@ _LOWEST_NOISE = 0.25
 # The largest noise multiplier of a calibration. Above it a block costs next to nothing,
 # and its loss is lost in rounding: its round counts as known, too.
 _HIGHEST_NOISE = 1e4
+_MAX_BLOCK = 9999  # the largest number of four digits, as names have
 _OPEN: tuple[Use, ...] = ("plain sums", "secure-discrete", "canaries", "a guard")
 
 
@@ -41,10 +42,11 @@ class RandomAllocation(base.Law):
     everyone = True
     independent_clients = True
     uniform_cohorts = False
+    participation = "clients_choose"
     parts = 1
 
     def __init__(self, block: int) -> None:
-        self.turns = self.block = self.one_of = block
+        self.turns = self.block = block
         self.name = f"{NAME}:{block}"
         self.title = f"random allocation (1 of {block} rounds)"
 
@@ -98,6 +100,11 @@ class RandomAllocation(base.Law):
         if use in _OPEN:
             return None
         return f"must be a law of independent rounds, for {use}"
+
+    @property
+    def one_of(self) -> float:
+        """The rounds of a block."""
+        return self.block
 
     def most_of_client(self, rounds: Sequence[int]) -> int:
         """One round of each block of the client's part, the one repeated most often."""
@@ -220,9 +227,17 @@ class RandomAllocation(base.Law):
         return np.trim_zeros(mean_law, "b")
 
 
+def shortest_block(fleet: base.Fleet) -> list[str]:
+    """The shortest block that divides the rounds and has no larger cohorts."""
+    return [str(block) for block in fleet.divisors(fleet.period, _MAX_BLOCK)[:1]]
+
+
 base.FAMILIES.register(
     NAME,
     base.LawFamily(
-        RandomAllocation, "([2-9]|[1-9][0-9]{1,3})", f"'{NAME}:B' with B in [2, 9999]"
+        RandomAllocation,
+        "([2-9]|[1-9][0-9]{1,3})",
+        f"'{NAME}:B' with B in [2, 9999]",
+        shortest_block,
     ),
 )

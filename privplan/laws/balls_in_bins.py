@@ -18,7 +18,9 @@ these conditions:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+
+import numpy as np
 
 from privplan.errors import Fault
 from privplan.laws.allocation import RandomAllocation
@@ -26,6 +28,7 @@ from privplan.laws.correlated import Correlated, correlated_faults
 from privplan.laws.law import (
     FAMILIES,
     DominatingPairs,
+    Fleet,
     JudgedSpec,
     Kind,
     LawFamily,
@@ -45,8 +48,7 @@ _LAST_WEIGHT = 35
 _LOWEST_NOISE = 0.3
 # The largest noise multiplier of a calibration: above it the loss is lost in rounding.
 _HIGHEST_NOISE = 1e4
-# Turns of ``cyclic_allocation``, with which a planner compares.
-_MAX_TURNS = 999
+_MAX_ROUNDS = 999  # the largest number of three digits, as names have
 
 
 class BallsInBins(Correlated, RandomAllocation):
@@ -84,14 +86,6 @@ class BallsInBins(Correlated, RandomAllocation):
             if fault not in faults:
                 yield fault
 
-    def alternatives(self, spec: JudgedSpec) -> Sequence[str]:
-        """This law, and those of cohorts of that size with less noise in common."""
-        names = [self.name, f"random_allocation:{self.block}"]
-        for bands in range(2, min(self.block // 2, _MAX_TURNS) + 1):
-            if self.block % bands == 0:
-                names.append(f"cyclic_allocation:{bands}:{self.block // bands}")
-        return names
-
     def excludes_use(self, use: Use) -> str:
         """What correlated noise excludes, and solving for other rounds."""
         if use == "solve_for rounds":
@@ -108,6 +102,16 @@ class BallsInBins(Correlated, RandomAllocation):
         factors = best_factors(self.block, self.momentum / 100, self.last_weight / 100)
         assert factors.largest_norm() <= 1
         return factors
+
+    @property
+    def one_of(self) -> float:
+        """As many rounds of independent noise hide a client as well, in little of it.
+
+        One over the squared norm of the mean column, in the limit of much noise.
+        """
+        columns = np.array([self.mixture(0.0, 1, j) for j in range(1, self.block + 1)])
+        # Row j holds C_jj, ..., C_j1: its sum is T times entry j of the mean column.
+        return float(self.block**2 / np.square(columns.sum(axis=1)).sum())
 
     def dominating_pairs(
         self, relation: Relation, shift: float, ratio: float
@@ -137,15 +141,17 @@ class BallsInBins(Correlated, RandomAllocation):
         return balls_in_bins_pairs(self.rank_one_factors(), 1 / shift)
 
     def estimated_epsilon(
-        self, noise_multiplier: float, delta: float, near: float
+        self, noise_multiplier: float, delta: float, near: float, *, rough: bool
     ) -> float | None:
-        """By one table of prices instead of all."""
+        """By one table of prices instead of all, or by two coarse ones."""
         if not _LOWEST_NOISE <= noise_multiplier <= _HIGHEST_NOISE:
             return None
-        from privplan.accounting.pld.balls_in_bins import estimated_epsilon
+        from privplan.accounting.pld import balls_in_bins
 
-        factors = self.rank_one_factors()
-        return estimated_epsilon(factors, noise_multiplier, delta, near)
+        estimate = balls_in_bins.estimated_epsilon
+        if rough:
+            estimate = balls_in_bins.rough_epsilon
+        return estimate(self.rank_one_factors(), noise_multiplier, delta, near)
 
     def renyi(
         self, relation: Relation, noise_multiplier: float, ratio: float
@@ -172,11 +178,18 @@ class BallsInBins(Correlated, RandomAllocation):
         return self.stream_round(round_) + self.block - 1
 
 
+def all_rounds(fleet: Fleet) -> list[str]:
+    """All rounds, where each client once gives no larger cohorts."""
+    fits = fleet.period <= fleet.rounds <= _MAX_ROUNDS
+    return [str(fleet.rounds)] if fits else []
+
+
 FAMILIES.register(
     NAME,
     LawFamily(
         BallsInBins,
         "([2-9]|[1-9][0-9]{1,2})(:[1-9]?[0-9]:([1-9]?[0-9]|100))?",
         "'balls_in_bins:T[:M:W]' with T in [2, 999], M in [0, 99] and W in [0, 100]",
+        all_rounds,
     ),
 )

@@ -20,14 +20,14 @@ independent, as where noise is. So B K rounds are as private as one block of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from privplan.errors import Fault
-from privplan.laws.allocation import RandomAllocation
+from privplan.laws.allocation import RandomAllocation, shortest_block
 from privplan.laws.correlated import Correlated, correlated_faults
 from privplan.laws.cyclic import CyclicPoisson
-from privplan.laws.law import FAMILIES, JudgedSpec, LawFamily, Use
-from privplan.laws.separation import MinSeparation
+from privplan.laws.law import FAMILIES, Fleet, JudgedSpec, LawFamily, Use
+from privplan.laws.separation import MinSeparation, least_separation
 
 _MAX_BANDS = 999  # the largest number of three digits, as names have
 
@@ -48,10 +48,6 @@ class BandedSeparation(Correlated, MinSeparation):
         """What separation excludes, and plans of rounds that are not alike."""
         yield from super().excludes(spec)
         yield from correlated_faults(spec, f"under {self.name} sampling")
-
-    def alternatives(self, spec: JudgedSpec) -> Sequence[str]:
-        """The same separation with independent noise."""
-        return [f"min_separation:{self.block}", self.name]
 
 
 class CyclicAllocation(RandomAllocation, CyclicPoisson):
@@ -81,14 +77,6 @@ class CyclicAllocation(RandomAllocation, CyclicPoisson):
             if fault not in faults:
                 yield fault
 
-    def alternatives(self, spec: JudgedSpec) -> Sequence[str]:
-        """Other turns with cohorts of that size, and random allocation without them."""
-        names = [f"random_allocation:{self.turns}"]
-        for bands in range(2, min(self.turns // 2, _MAX_BANDS) + 1):
-            if self.turns % bands == 0:
-                names.append(f"cyclic_allocation:{bands}:{self.turns // bands}")
-        return names
-
     def excludes_use(self, use: Use) -> str:
         """What cyclic Poisson sampling excludes, and cohorts of another size."""
         if use == "solve_for rounds":
@@ -98,10 +86,24 @@ class CyclicAllocation(RandomAllocation, CyclicPoisson):
         return CyclicPoisson.excludes_use(self, use)
 
 
+def turns_of_shortest_block(fleet: Fleet) -> list[str]:
+    """Each way to cut the shortest block of random allocation into turns."""
+    numbers = []
+    for block in map(int, shortest_block(fleet)):
+        for bands in Fleet(block, 1).divisors(block / _MAX_BANDS, block / 2):
+            numbers.append(f"{bands}:{block // bands}")
+    return numbers
+
+
 _NUMBER = "([2-9]|[1-9][0-9]{1,2})"  # from 2 to _MAX_BANDS
 FAMILIES.register(
     "banded_separation",
-    LawFamily(BandedSeparation, _NUMBER, "'banded_separation:B' with B in [2, 999]"),
+    LawFamily(
+        BandedSeparation,
+        _NUMBER,
+        "'banded_separation:B' with B in [2, 999]",
+        least_separation,
+    ),
 )
 FAMILIES.register(
     "cyclic_allocation",
@@ -109,5 +111,6 @@ FAMILIES.register(
         CyclicAllocation,
         f"{_NUMBER}:{_NUMBER}",
         "'cyclic_allocation:B:K' with B, K in [2, 999]",
+        turns_of_shortest_block,
     ),
 )

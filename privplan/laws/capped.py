@@ -83,7 +83,7 @@ def cohort_masses(clients: int, ratio: float, one_of: int) -> np.ndarray:
 
 
 class CappedPoisson(Poisson):
-    """Poisson sampling, cut at a size that one cohort of ``one_of`` exceeds at most."""
+    """Poisson sampling, cut at a size that one of ``cohorts`` exceeds at most."""
 
     independent_clients = False
     most_contributions = Law.most_contributions
@@ -91,9 +91,9 @@ class CappedPoisson(Poisson):
     has_central_limit = Law.has_central_limit
     has_theorem_1 = Law.has_theorem_1
 
-    def __init__(self, one_of: int) -> None:
-        self.one_of = one_of
-        self.name = self.title = f"{NAME}:{one_of}"
+    def __init__(self, cohorts: int) -> None:
+        self.cohorts = cohorts
+        self.name = self.title = f"{NAME}:{cohorts}"
 
     def excludes(self, spec: JudgedSpec) -> Iterator[Fault]:
         """Accountants that need moments, and relations, for which no bound is known."""
@@ -130,7 +130,7 @@ class CappedPoisson(Poisson):
             raise TooLittleNoiseError(f"noise_multiplier: {rule}, found {1 / shift:g}")
         # In the module's words: the usual profile, and at times t the one at distance
         # 2.
-        t = 1 / self.one_of
+        t = 1 / self.cohorts
         usual = several_pairs(shift, ratio, 1).upper
         cut = several_pairs(2 * shift, ratio, 1).upper
         removed = _mixed(usual[0], cut[0], t)
@@ -155,13 +155,13 @@ class CappedPoisson(Poisson):
 
     def cap(self, clients: int, ratio: float) -> int:
         """The cap."""
-        return cap_of(clients, ratio, self.one_of)
+        return cap_of(clients, ratio, self.cohorts)
 
     def chance(self, clients: int, ratio: float) -> float:
         """The mean cohort over the clients."""
         if ratio == 1:
             return 1.0
-        masses = np.exp(cohort_masses(clients, ratio, self.one_of))
+        masses = np.exp(cohort_masses(clients, ratio, self.cohorts))
         return float(masses @ np.arange(len(masses))) / clients
 
     def cohort_faults(
@@ -184,7 +184,7 @@ class CappedPoisson(Poisson):
         if total_p_value(counts, clients, chance) < level / 3:
             expected = f"about {chance * clients * rounds:.0f} expected"
             yield f"{sum(counts)} participations, {expected}"
-        masses = cohort_masses(clients, ratio, self.one_of)
+        masses = cohort_masses(clients, ratio, self.cohorts)
         full_cohorts = [*counts].count(cap)
         if total_p_value([full_cohorts], rounds, math.exp(masses[cap])) < level / 3:
             yield f"{full_cohorts} of {rounds} cohorts are as large as the cap, {cap}"

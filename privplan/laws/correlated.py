@@ -107,10 +107,17 @@ def _reached(momentum: float, rounds: int) -> np.ndarray:
 
 
 def _factors_on_noise(factors: tuple[float, ...], reached: np.ndarray) -> np.ndarray:
-    """Factors on z of 0, 1, ... rounds ago in a model that holds ``reached`` of n."""
-    from scipy.signal import lfilter  # slow to load
+    """Factors on z of 0, 1, ... rounds ago in a model that holds ``reached`` of n.
 
-    return np.asarray(lfilter([1.0], factors[: len(reached)], reached))
+    Division of the two series, term by term.
+    """
+    divisor = np.array(factors[: len(reached)]) / factors[0]
+    remainder = np.zeros(len(divisor))
+    quotient = np.zeros(len(reached))
+    for index, share in enumerate(reached):
+        quotient[index] = share * (1 / factors[0]) + remainder[0]
+        remainder[:-1] = remainder[1:] - divisor[1:] * quotient[index]
+    return quotient
 
 
 def column_norms(factors: tuple[float, ...], rows: np.ndarray) -> np.ndarray:

@@ -25,7 +25,14 @@ import numpy as np
 from privplan.errors import Fault
 from privplan.laws.builtin import Poisson
 from privplan.laws.correlated import Correlated, correlated_faults
-from privplan.laws.law import FAMILIES, Clients, JudgedSpec, LawFamily, Relation
+from privplan.laws.law import (
+    FAMILIES,
+    Clients,
+    Fleet,
+    JudgedSpec,
+    LawFamily,
+    Relation,
+)
 from privplan.laws.participation import (
     dispersion_p_value,
     participation_law,
@@ -33,8 +40,7 @@ from privplan.laws.participation import (
 )
 
 NAME = "cyclic_poisson"
-# Turns that a planner tries; names of other laws with turns end there, too.
-_MAX_TRIED_TURNS = 999
+_MAX_TURNS = 9999  # the largest number of four digits, as names have
 
 
 class CyclicPoisson(Correlated, Poisson):
@@ -65,17 +71,6 @@ class CyclicPoisson(Correlated, Poisson):
             rule = f"must be at most the {clients_of_turn:g} clients of a turn {under}"
             yield Fault("cohort", rule, spec.cohort)
         yield from correlated_faults(spec, under)
-
-    def alternatives(self, spec: JudgedSpec) -> Sequence[str]:
-        """Other turns that rounds and groups allow, and Poisson sampling of all."""
-        # Whole cycles, and a client of each group in each turn.
-        sizes = [group.clients for group in spec.groups]
-        max_turns = min(spec.rounds, _MAX_TRIED_TURNS, *sizes)
-        names = ["poisson"]
-        for turns in range(2, max_turns + 1):
-            if spec.rounds % turns == 0:
-                names.append(f"{NAME}:{turns}")
-        return names
 
     def turn(self, group: str, name: object) -> int:
         """The turn of a client in 0..B-1: 64 bits of BLAKE2b of its name, modulo B.
@@ -159,11 +154,17 @@ class CyclicPoisson(Correlated, Poisson):
         return mean_law[: 1 + max_participations]
 
 
+def whole_cycles(fleet: Fleet) -> list[str]:
+    """Turns that divide the rounds and have as many clients as the cohort."""
+    return [str(turns) for turns in fleet.divisors(2, min(fleet.period, _MAX_TURNS))]
+
+
 FAMILIES.register(
     NAME,
     LawFamily(
         CyclicPoisson,
         "([2-9]|[1-9][0-9]{1,3})",
         "'cyclic_poisson:B' with B in [2, 9999]",
+        whole_cycles,
     ),
 )

@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -34,8 +34,9 @@ from privplan.registry import Registry
 
 __all__ = [
     "FAMILIES", "LAWS", "AnyPair", "Clients", "DiscretePair", "DominatingPairs",
-    "JudgedSpec", "Kind", "Law", "LawDraw", "LawEvidence", "LawFamily", "LawPrivacy",
-    "Moments", "Pair", "Relation", "RenyiBound", "Use", "exact", "renyi_of_pair",
+    "Fleet", "JudgedSpec", "Kind", "Law", "LawDraw", "LawEvidence", "LawFamily", "LawPrivacy",
+    "Moments", "Pair", "Participation", "Relation", "RenyiBound", "Use", "exact",
+    "renyi_of_pair",
 ]  # fmt: skip
 
 Use = Literal[
@@ -49,6 +50,9 @@ Use = Literal[
     "solve_for rounds",
 ]
 """What a law is used for besides planning and running its own spec."""
+
+Participation = Literal["server_draws", "clients_choose", "when_they_can"]
+"""What clients do: whoever follows an earlier word can follow all later ones."""
 
 # A stated ratio has rounded digits: how near a whole cohort its expectation must be.
 _WHOLE_TOLERANCE = 1e-6
@@ -72,11 +76,12 @@ class LawPrivacy(ABC):
     Attributes:
         contributions: the most clients, or records, of one person that the privacy
             covers; set by ``SamplingLaw.of_person``.
-        one_of: rounds of a release, of which a client picks one by itself.
+        one_of: among how many rounds of a release a client is hidden, of which it picks
+            one by itself.
     """
 
     contributions: int = 1
-    one_of: int = 1
+    one_of: float = 1
 
     @abstractmethod
     def dominating_pairs(
@@ -107,11 +112,12 @@ class LawPrivacy(ABC):
         return tuple(dict.fromkeys(bounds))
 
     def estimated_epsilon(
-        self, noise_multiplier: float, delta: float, near: float
+        self, noise_multiplier: float, delta: float, near: float, *, rough: bool
     ) -> float | None:
         """About the epsilon of one release, near one, faster than by its pairs.
 
-        None where the pairs are as fast. Not for guarantees.
+        A rough estimate may be off by 0.1%. None where the pairs are as fast. Not for
+        guarantees.
         """
         return None
 
@@ -182,6 +188,7 @@ class LawDraw(ABC):
             each other.
         uniform_cohorts: whether cohorts of different rounds are independent, and each
             is a uniform subset of the round's ``places``, given its size.
+        participation: what clients have to do.
     """
 
     whole_cohorts: bool = False
@@ -189,6 +196,7 @@ class LawDraw(ABC):
     everyone: bool = False
     independent_clients: bool = False
     uniform_cohorts: bool = False
+    participation: Participation = "server_draws"
 
     @abstractmethod
     def draw(
@@ -359,10 +367,6 @@ class Law(LawPrivacy, LawDraw, LawEvidence):
         """The rule that a use breaks under this law; None where it works."""
         return None
 
-    def alternatives(self, spec: JudgedSpec) -> Sequence[str]:
-        """Laws that trust nobody else, with this one, of which a planner may choose."""
-        return ()
-
 
 def _law(component: object) -> Law:
     """A law from an entry point, which names a law or its class."""
@@ -378,6 +382,24 @@ LAWS: Registry[Law] = Registry("sampling", "privplan.laws", "privplan.laws", _la
 """Sampling laws by name; ``SamplingLaw(name).law`` is the law of a name."""
 
 
+class Fleet(NamedTuple):
+    """The rounds and cohorts for which a planner chooses a law.
+
+    Attributes:
+        rounds: T.
+        period: clients over those of a cohort: a client comes once in so many rounds.
+    """
+
+    rounds: int
+    period: float
+
+    def divisors(self, lowest: float, highest: float) -> list[int]:
+        """Numbers of rounds that divide all rounds, between two limits."""
+        last = min(self.rounds, math.floor(highest))
+        candidates = range(max(2, math.ceil(lowest)), last + 1)
+        return [number for number in candidates if self.rounds % number == 0]
+
+
 @dataclass(frozen=True)
 class LawFamily:
     """Laws that differ in whole numbers, which end their names: ``NAME:B[:K]``.
@@ -386,11 +408,14 @@ class LawFamily:
         law: the law of the numbers.
         numbers: regular expression of the numbers.
         phrase: the family in messages, such as ``'NAME:B' with B in [2, 9]``.
+        fitting: the numbers with cohorts of a fleet, or smaller ones, of which a
+            planner chooses; None for a family that is only used where it is stated.
     """
 
     law: Callable[..., Law]
     numbers: str
     phrase: str
+    fitting: Callable[[Fleet], Sequence[str]] | None = None
 
 
 FAMILIES: Registry[LawFamily] = Registry(

@@ -13,6 +13,7 @@ own.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ import numpy as np
 from privplan.errors import Fault
 from privplan.laws.allocation import RandomAllocation
 from privplan.laws.builtin import Full
-from privplan.laws.law import FAMILIES, JudgedSpec, Law, LawFamily
+from privplan.laws.law import FAMILIES, Fleet, JudgedSpec, Law, LawFamily
 
 NAME = "min_separation"
 
@@ -36,6 +37,8 @@ class MinSeparation(RandomAllocation, Full):
     """
 
     phrase = Law.phrase
+    one_of = Law.one_of
+    participation = "when_they_can"
     complete_at = Law.complete_at
     dominating_pairs = Full.dominating_pairs
 
@@ -111,9 +114,17 @@ class MinSeparation(RandomAllocation, Full):
             last_round[cohort] = round_
 
 
+def least_separation(fleet: Fleet) -> list[str]:
+    """The least separation that has no larger cohorts."""
+    return [str(max(2, math.ceil(fleet.period)))]
+
+
 FAMILIES.register(
     NAME,
     LawFamily(
-        MinSeparation, "([2-9]|[1-9][0-9]{1,3})", f"'{NAME}:B' with B in [2, 9999]"
+        MinSeparation,
+        "([2-9]|[1-9][0-9]{1,3})",
+        f"'{NAME}:B' with B in [2, 9999]",
+        least_separation,
     ),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,13 +11,8 @@ from privplan.accounting.audibility import AUDIBLE
 from privplan.errors import PrivplanError
 from privplan.plan import Forecast, Plan
 from privplan.planning.choices import task_of
-from privplan.planning.error import Allocation
-from privplan.planning.problem import (
-    least_shares,
-    problem_of,
-    provisioned_noise_multiplier,
-)
-from privplan.planning.recipe import relative_noise
+from privplan.planning.problem import least_shares, problem_of
+from privplan.planning.recipe import relative_noise, relative_noise_of
 from privplan.planning.search import estimated
 from privplan.planning.solver import solve
 from privplan.spec.planning import LEAST_SHARE, is_objective
@@ -111,12 +105,6 @@ def _alternative(
     allocation = estimated(task_of(changed, problem))
     counts = tuple((allocation.weights / problem.shares).tolist())
     return Alternative(name, counts, relative_noise_of(changed, allocation), expected)
-
-
-def relative_noise_of(spec: Spec, allocation: Allocation) -> float:
-    """Norm of the mean update's noise over the clipping norm, as ``relative_noise``."""
-    multiplier = provisioned_noise_multiplier(spec, allocation)
-    return multiplier * math.sqrt(spec.model.parameters) * spec.noise_left
 
 
 def attention_lines(plan: Plan) -> list[str]:

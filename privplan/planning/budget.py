@@ -70,7 +70,8 @@ class Budget:
 
     def central_log_noise(self, ratio: float) -> float:
         """Log sigma at which the central limit of sampled rounds meets the budget."""
-        variance = np.array([[self.squared_mu_per_round / ratio**2]])
+        chance_square = ratio**2 / self.sampling.law.one_of
+        variance = np.array([[self.squared_mu_per_round / chance_square]])
         log_noise, _ = central_limit(variance, self.sensitivity, self.compares_mixtures)
         return float(log_noise[0, 0])
 

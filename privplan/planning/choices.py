@@ -1,4 +1,4 @@
-"""Decides rounds, cohort, sampling law and clipping norm where they are free.
+"""Decides rounds, cohort and clipping norm where they are free.
 
 - The cohort: at equal budgets sigma(q) / q falls with q, and so does the variance of
   sampling, so more clients per round never hurt; a free cohort is the largest that the
@@ -20,15 +20,13 @@ their
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from privplan.errors import InputError, PrivplanError
-from privplan.laws.correlated import mean_square
-from privplan.laws.sampling_law import SamplingLaw
+from privplan.errors import InputError
 from privplan.plan import ObjectiveValue
 from privplan.planning import problem as problems
 from privplan.planning.assemble import Decisions, failed_conditions
@@ -109,13 +107,11 @@ def optimised(spec: Spec, problem: problems.Problem) -> Decisions:
 # and 4 on digits, as the curve of ``privplan.forecast`` fits it to runs there.
 PAST = 3.0
 # Choices besides ratios and weights, which a search makes together.
-_EXTRA = ("sampling", "rounds", "cohort", "clipping_norm")
+_EXTRA = ("rounds", "cohort", "clipping_norm")
 # Without a limit, rounds are tried up to so many times those of the spec.
 _MOST_TIMES_ROUNDS = 10
 # Clipping norms are tried from the largest update norm down to this part of it.
 _LARGEST_OVER_SMALLEST_NORM = 30
-# Laws are tried until so many in a row are worse than the best.
-_WORSE_LAWS = 3
 
 
 def decide_free_choices(spec: Spec) -> tuple[Spec, tuple[str, ...]]:
@@ -129,11 +125,6 @@ def decide_free_choices(spec: Spec) -> tuple[Spec, tuple[str, ...]]:
     if "clipping_norm" in free:  # h follows the spec's own
         planning["heterogeneity"] = heterogeneity_of(spec)
     decided = _with_cohort(spec, problems.respecified(spec, planning=planning))
-    noise_by_law: dict[str, float] = {}
-    if "sampling" in free:
-        noise_by_law = noise_of_laws(decided)
-        law = min(noise_by_law, key=lambda name: noise_by_law[name])
-        decided = problems.respecified(decided, sampling=law)
     if "rounds" not in free:
         problems.check_limits(decided)
     if "clipping_norm" in free:
@@ -143,13 +134,11 @@ def decide_free_choices(spec: Spec) -> tuple[Spec, tuple[str, ...]]:
         if "clipping_norm" in free:
             decided = _decide_clipping_norm(decided)
         problems.check_limits(decided)  # the fewest rounds and clients can be too many
-    notes = [_note(name, spec, decided, noise_by_law) for name in free]
+    notes = [_note(name, spec, decided) for name in free]
     return decided, tuple(notes)
 
 
-def _note(
-    name: str, spec: Spec, decided: Spec, noise_by_law: Mapping[str, float]
-) -> str:
+def _note(name: str, spec: Spec, decided: Spec) -> str:
     """What was decided on a free choice, and why."""
     if name == "clipping_norm":
         paid = clip_bias(decided) ** 2
@@ -157,16 +146,6 @@ def _note(
             f"planning.free: clipping_norm is {decided.clipping_norm:g}, of the least "
             f"error with that of clipping, {paid:.4g}, which is not part of the objective "
             "at a given norm"
-        )
-    if name == "sampling":
-        planned = []
-        for law, noise in noise_by_law.items():
-            if noise < math.inf:
-                planned.append(f"{law} {noise:.4g}")
-        return (
-            f"planning.free: sampling is {decided.sampling}, of the least root mean square "
-            "noise in a coordinate of all models, over the clipping norm: "
-            f"{', '.join(planned)}"
         )
     if name == "cohort":
         return (
@@ -193,33 +172,6 @@ def total_error(spec: Spec) -> float:
     problem = problems.problem_of(spec)
     allocation = estimated(task_of(spec, problem))
     return objective_of(spec).run_error(spec, problem, allocation)
-
-
-def noise_of_laws(spec: Spec) -> dict[str, float]:
-    """Root mean square noise of the models after each round, by sampling law.
-
-    It is infinite for a law without a plan. Laws are compared at the momentum of the
-    spec's own, up to where three are worse than the best.
-    """
-    noise_by_law: dict[str, float] = {}
-    for law in spec.sampling.law.alternatives(spec):
-        try:
-            changed = problems.respecified(spec, sampling=law)
-            allocation = estimated(task_of(changed, problems.problem_of(changed)))
-        except PrivplanError:
-            noise_by_law[law] = math.inf
-            continue
-        momentum = spec.server_momentum
-        models = SamplingLaw(law).law.mean_noise_left(momentum, spec.rounds)
-        if models is None:
-            factors = tuple(np.array(changed.mixture) / math.hypot(*changed.mixture))
-            models = math.sqrt(mean_square(factors, momentum, spec.rounds))
-        noise = problems.provisioned_noise_multiplier(changed, allocation)
-        noise_by_law[law] = noise * models
-        last = [*noise_by_law.values()][-_WORSE_LAWS:]
-        if min(last) > min(noise_by_law.values()):
-            break
-    return noise_by_law
 
 
 def lost_signal(spec: Spec) -> float:

@@ -11,9 +11,9 @@ import numpy as np
 from privplan.accounting.audibility import AUDIBLE, audibility_in_words
 from privplan.errors import PrivplanError
 from privplan.plan import Plan
-from privplan.planning.alternatives import relative_noise_of
 from privplan.planning.choices import task_of
 from privplan.planning.problem import least_shares, problem_of
+from privplan.planning.recipe import relative_noise_of
 from privplan.planning.search import estimated
 from privplan.planning.task import Task
 from privplan.spec.planning import is_objective

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from privplan.errors import InfeasibleError, InputError, PrivplanError
 from privplan.planning.choices import decide_free_choices, task_of
+from privplan.planning.law_choice import with_best_law
 from privplan.planning.problem import (
     check_limits,
     problem_of,
@@ -90,6 +91,7 @@ def frontier(
     if not is_objective(spec.planning.ratios):
         rule = f"must be one of {', '.join(objective_names())} for a frontier"
         raise InputError.one("planning.ratios", rule, spec.planning.ratios)
+    spec, _ = with_best_law(spec)
     spec, _ = decide_free_choices(spec)
     base_noise = _noise(spec)
     variations = _variations(spec)

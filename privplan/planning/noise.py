@@ -154,7 +154,9 @@ def root(
     previous: _Point | None = None
     plan: EvaluationPlan | None = None
     for _ in range(_MOST_STEPS):
-        excess, plan = log_excess(budget, ratio, log_noise, accountant, plan)
+        excess, plan = log_excess(
+            budget, ratio, log_noise, accountant, plan, rough=last_step >= _LAST_STEP
+        )
         point = _Point(log_noise, excess)
         if bracket.ends_at(point):
             break
@@ -189,6 +191,8 @@ def log_excess(
     log_noise: float,
     accountant: str,
     plan: EvaluationPlan | None,
+    *,
+    rough: bool = True,
 ) -> tuple[float, EvaluationPlan | None]:
     """Log of the epsilon spent over the budget, and the plan by which it was evaluated.
 
@@ -198,7 +202,7 @@ def log_excess(
     history = budget.history(ratio, math.exp(log_noise))
     try:
         if accountant in FROM_LOSSES:
-            quick = quick_epsilon(history, budget.delta, budget.epsilon)
+            quick = quick_epsilon(history, budget.delta, budget.epsilon, rough=rough)
             if quick is not None:
                 spent = quick
             else:

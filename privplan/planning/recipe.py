@@ -31,6 +31,8 @@ from typing import Any
 
 from privplan.accounting.calibrate import PLD
 from privplan.plan import Plan
+from privplan.planning.error import Allocation
+from privplan.planning.problem import provisioned_noise_multiplier
 from privplan.spec.spec import Spec
 from privplan.spec.training import (
     LOCAL_RATE,
@@ -61,6 +63,12 @@ def relative_noise(plan: Plan) -> float:
     """
     relative_std = plan.mean_noise_std / plan.spec.clipping_norm
     return relative_std * math.sqrt(plan.spec.model.parameters) * plan.spec.noise_left
+
+
+def relative_noise_of(spec: Spec, allocation: Allocation) -> float:
+    """``relative_noise`` of an allocation without a plan."""
+    multiplier = provisioned_noise_multiplier(spec, allocation)
+    return multiplier * math.sqrt(spec.model.parameters) * spec.noise_left
 
 
 def step_length(spec: Spec) -> float:

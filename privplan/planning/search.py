@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from privplan.planning.descent import local_minimum
 from privplan.planning.dual_bound import relative_gap
-from privplan.planning.error import Allocation, terms
+from privplan.planning.error import Allocation, mean_noise_multiplier, terms
 from privplan.planning.frugal import allowed_noise, cheaper_cohorts
 from privplan.planning.noise import GUARANTEE, least_noise
 from privplan.planning.noise_curves import NoiseCurve, NoiseCurves, curves_of
@@ -124,13 +124,22 @@ def _frugal(model: ErrorModel, cohorts: Floats, status: str) -> Allocation | Non
 
 
 def estimated(task: Task) -> Allocation:
-    """``allocate`` with the noise of the curves, within 1e-3: to compare many tasks."""
+    """``allocate`` with the noise of the curves, within 1e-3: to compare many tasks.
+
+    With a task's slack, groups have the noise that it leaves, at the best cohorts.
+    """
     model = error_model(task)
     optimum = _optimum(model, starts_of(model.task)[:_FEW_STARTS])
     cohorts = optimum.cohorts
     if task.problem.sampling.law.whole_cohorts:
         cohorts = _whole(optimum.model, cohorts)
-    return optimum.model.allocation(cohorts, optimum.model.noise(cohorts), "estimated")
+    model = optimum.model
+    best = model.allocation(cohorts, model.noise(cohorts), "estimated")
+    if task.slack == 0:
+        return best
+    nu = mean_noise_multiplier(best.weights, cohorts, best.noise, task.release)
+    raised = best.noise * (allowed_noise(model, best, cohorts) / nu)
+    return replace(best, noise=raised)
 
 
 def error_model(task: Task) -> ErrorModel:

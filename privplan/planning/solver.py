@@ -1,10 +1,10 @@
 """Solves a spec: spec -> problem -> decisions -> certified plan.
 
-The road of a plan for clients, in ``_solved``: ``decide_free_choices`` settles rounds,
-cohort and clipping norm; ``problem_of`` states the numbers that are left; ``decide``
-finds ratios, noise multipliers and weights, by an objective's search or by a fixed
-rule; ``assemble`` certifies them; ``with_server`` adds what the default recipe leaves
-to the plan's noise.
+The road of a plan for clients, in ``_solved``: ``with_best_law`` chooses the sampling
+law where it is free; ``decide_free_choices`` settles rounds, cohort and clipping norm;
+``problem_of`` states the numbers that are left; ``decide`` finds ratios, noise
+multipliers and weights, by an objective's search or by a fixed rule; ``assemble``
+certifies them; ``with_server`` adds what the default recipe leaves to the plan's noise.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from privplan.plan import ObjectiveValue, Plan
 from privplan.planning.assemble import Decisions, assemble, failed_conditions
 from privplan.planning.choices import decide_free_choices, optimised
 from privplan.planning.error import weights
+from privplan.planning.law_choice import with_best_law, with_compared
 from privplan.planning.noise import calibrated
 from privplan.planning.problem import Problem, drawable, problem_of, uniform_cohorts
 from privplan.planning.published import (
@@ -108,11 +109,12 @@ def _solved(spec: Spec, second_opinion: bool | None) -> Plan:
 
         plan = solve_records(spec, second_opinion=bool(second_opinion))
     else:
+        spec, compared = with_best_law(spec)
         decided, notes = decide_free_choices(spec)
         problem = problem_of(decided)
         decisions = decide(decided, problem)
         plan = assemble(decided, problem, decisions, notes, second_opinion)
-        plan = with_server(plan)
+        plan = with_compared(with_server(plan), compared)
     _log.info("solved %s: %s", spec.name, plan.status)
     return plan
 

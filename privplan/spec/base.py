@@ -203,13 +203,25 @@ CHOICES = (
     ),
     # What is free, and what that needs.
     Choice(
-        lambda spec: (
-            not spec.sampling.law.alternatives(spec)
-            or not {"ratios", "weights"} <= {*spec.planning.free}
-            or any(group.sampling for group in spec.groups)
-        ),
+        lambda spec: not {"ratios", "weights"} <= {*spec.planning.free},
         ("planning.free.sampling",),
-        "sampling needs ratios and weights beside it, and one law of correlated noise for all",
+        "sampling needs ratios and weights beside it",
+    ),
+    Choice(
+        lambda spec: bool({"rounds", "cohort", "clipping_norm"} & {*spec.planning.free}),
+        ("planning.free.sampling",),
+        "sampling cannot be free together with rounds, cohort or clipping_norm",
+    ),
+    Choice(
+        lambda spec: "sampling" in spec.planning.free,
+        ("groups.sampling", "groups.risk", "groups.min_sampling_ratio",
+         "groups.max_sampling_ratio"),
+        "must be left out with sampling in planning.free",
+    ),
+    Choice(
+        lambda spec: "sampling" not in spec.planning.free,
+        ("planning.participation",),
+        "is only for sampling in planning.free",
     ),
     Choice(
         lambda spec: spec.planning.weights == "optimal" and "weights" not in spec.planning.free,

@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from privplan.errors import Fault, InputError
+from privplan.laws.law import Participation
 from privplan.registry import Registry
 from privplan.spec.groups import CalibratingAccountant, KeptFractions
 from privplan.spec.training import CLIPPING_STEPS, DECIDED, LOCAL_RATE, UNIT, local_rate
@@ -217,6 +218,11 @@ class Planning(Value):
     )
     free: tuple[Free, ...] = Field(
         ("ratios", "weights"), description="What the planner may choose."
+    )
+    participation: Participation | None = omitted(
+        "What clients can do, with sampling in free: a server draws them in any round, they "
+        "choose their rounds themselves, or they come when they can; as under sampling when "
+        "left out."
     )
     max_rounds: Count | None = Field(
         None,

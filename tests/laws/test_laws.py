@@ -24,15 +24,7 @@ from privplan.laws.correlated import coefficients, remaining_noise, series
 from privplan.laws.cyclic import CyclicPoisson
 from privplan.laws.law import LAWS, Law, renyi_of_pair
 from privplan.ledger import history_of
-from privplan.planning.choices import decide_free_choices, noise_of_laws, task_of
-from privplan.planning.problem import (
-    problem_of,
-    provisioned_noise_multiplier,
-    respecified,
-)
-from privplan.planning.search import estimated
 from privplan.record import GroupShare, ReleaseRecord
-from privplan.spec.spec import Spec
 from privplan.verification.checks.check import FALSE_ALARM
 
 
@@ -434,54 +426,3 @@ def test_a_client_s_privacy_is_that_of_one_release_per_turn():
         slack = 5 * float(worst.std()) / math.sqrt(samples)
         assert bounds.lower - slack <= worst.mean() <= bounds.upper + slack
         assert slack < 0.1 * bounds.upper
-
-
-@pytest.mark.parametrize(
-    ("law", "chosen_law"),
-    [
-        ("cyclic_poisson:2", "cyclic_poisson:5"),
-        ("banded_separation:9", "banded_separation:9"),
-        pytest.param(
-            "cyclic_allocation:25:2", "cyclic_allocation:5:10", marks=pytest.mark.slow
-        ),
-    ],
-)
-def test_the_planner_chooses_the_turns_of_least_noise_in_all_models(law, chosen_law):
-    """The turns of the best accuracy in training, docs/evidence/correlated-noise.md."""
-    groups = [{"name": f"{e}", "clients": 2000, "epsilon": e} for e in (0.5, 1.5, 3.0)]
-    data = {
-        "name": "turns", "groups": groups, "rounds": 50, "sampling": law,
-        "cohort": 120 if law.startswith("cyclic_poisson") else None,
-        "model": {"name": "cnn-2-valid", "parameters": 18378},
-        "planning": {"least_share": 0, "free": ["ratios", "weights", "sampling"]},
-    }  # fmt: skip
-    decided, notes = decide_free_choices(Spec.parse(data))
-    assert decided.sampling == chosen_law
-    costs = noise_of_laws(respecified(decided, sampling=law))
-    assert (
-        f"sampling is {chosen_law}, of the least root mean square noise in a"
-        in notes[0]
-    )
-    assert f"{chosen_law} {costs[chosen_law]:.4g}" in notes[0]
-    plain = next(iter(costs))
-    plain_spec = respecified(decided, sampling=plain)
-    noise = provisioned_noise_multiplier(
-        plain_spec, estimated(task_of(plain_spec, problem_of(plain_spec)))
-    )
-    # At the momentum of the law, 0.5.
-    square = np.cumsum((1 - 0.5 ** np.arange(1, 51)) ** 2).mean()
-    assert costs[plain] == pytest.approx(noise * math.sqrt(square))
-    weak = {
-        **data,
-        "groups": [{"name": "a", "clients": 1000, "epsilon": 0.1}],
-        "cohort": 50,
-        "sampling": "cyclic_poisson:2",
-        "rounds": 30,
-    }
-    assert decide_free_choices(Spec.parse(weak))[0].sampling == "poisson", (
-        "as it leaves less noise"
-    )
-    with pytest.raises(
-        InputError, match="sampling needs ratios and weights beside it, and one"
-    ):
-        Spec.parse({**data, "sampling": "poisson", "cohort": 120})

@@ -2,7 +2,7 @@
 
 from privplan.spec.spec import Spec
 
-MAX_FIELDS = 91
+MAX_FIELDS = 92
 
 
 def fields(schema):
