@@ -1,4 +1,4 @@
-"""The examples: trained, interrupted, resumed to the same bits and verified, from both sides."""
+"""The examples: trained, interrupted, resumed to the same bits and verified."""
 
 import os
 import shlex
@@ -60,9 +60,8 @@ def test_from_python_interrupted_and_resumed(example):
     write = getattr(import_module("data"), "write", None)
     if write is not None:
         write()
-    main = partial(
-        import_module("train").main, noise="seeded"
-    )  # one noise for both folders
+    # The same noise in both folders.
+    main = partial(import_module("train").main, noise="seeded")
     whole = main("whole")
     assert whole.verdict.outcome == "rehearsal"
     assert set(whole.by_group) == {"strict", "loose"}
@@ -73,22 +72,25 @@ def test_from_python_interrupted_and_resumed(example):
     assert resumed.record.chain == whole.record.chain
     assert resumed.score == whole.score
     pairs = zip(resumed.model().parameters(), whole.model().parameters(), strict=True)
-    assert all(torch.equal(one, other) for one, other in pairs)
+    assert all(
+        torch.equal(resumed_values, whole_values)
+        for resumed_values, whole_values in pairs
+    )
 
 
 def commands():
-    """The lines of ``run.sh`` of the working directory as commands of this interpreter."""
+    """The lines of ``run.sh`` in the working directory, for this interpreter."""
     lines = (Path("run.sh")).read_text().splitlines()
     words = [shlex.split(line) for line in lines if line and not line.startswith("#")]
     programs = {
         "python": [sys.executable],
         "privplan": [sys.executable, "-m", "privplan"],
     }
-    return [[*programs[first], *rest] for first, *rest in words]
+    return [[*programs[first], *arguments] for first, *arguments in words]
 
 
 def killed(command, ledger):
-    """Start a run and kill it once releases are in its ledger; whether it was still training."""
+    """Kill a run once releases are in its ledger; whether it was still training."""
     with subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as run:

@@ -1,7 +1,8 @@
-"""``python -m tests.sabotage.verdicts``: what ``privplan verify`` says of broken and honest runs.
+"""``python -m tests.sabotage.verdicts``: what ``verify`` says of runs, broken or not.
 
-It is asked as a user would ask it, with its default execution, and again with ``--rounds all``
-where it did not say broken. Writes ``docs/evidence/verdicts.md``, and a row per run beside it.
+It is asked as a user would ask it, with its default execution, and again with
+``--rounds all`` where it did not say broken. Writes ``docs/evidence/verdicts.md``, and
+a row per run beside it.
 """
 
 from __future__ import annotations
@@ -43,29 +44,28 @@ def answer(folder: Path, *options: str) -> tuple[str, str]:
     done = CliRunner().invoke(
         main, ["verify", str(folder), "--format", "json", *options]
     )
-    if isinstance(
-        done.exception, PrivplanError
-    ):  # a folder that is refused has no verdict
+    # A folder that is refused has no verdict.
+    if isinstance(done.exception, PrivplanError):
         return "refused", str(done.exception)
     if not done.stdout:
         raise AssertionError(done.output) from done.exception
-    found = json.loads(done.stdout)
-    checks = [one for one in found["checks"] if one["outcome"] == "failed"]
+    verdict = json.loads(done.stdout)
+    checks = [check for check in verdict["checks"] if check["outcome"] == "failed"]
     first = checks[0] if checks else None
-    why = f"{first['name']}: {first['reason']}" if first else found["not_executed"]
-    return found["level"], why
+    why = f"{first['name']}: {first['reason']}" if first else verdict["not_executed"]
+    return verdict["level"], why
 
 
 def of_fault(fault: Fault) -> tuple[str, str, str]:
-    """The answer by default, the answer with all rounds, and the reason, of a run with a fault."""
+    """The answers on a run with a fault, by default and with all rounds, and why."""
     with tempfile.TemporaryDirectory(prefix="privplan-") as parent:
         folder = Path(parent) / "run"
         planted(fault, folder)
         level, why = answer(folder)
-        every = level
+        level_of_all = level
         if level not in ("broken", "refused"):
-            every, why = answer(folder, "--rounds", "all")
-        return level, every, why
+            level_of_all, why = answer(folder, "--rounds", "all")
+        return level, level_of_all, why
 
 
 def _digits(**changes: Any) -> Plan:
@@ -96,8 +96,8 @@ def of_honest(name: str, law: str, seed: int) -> tuple[str, str]:
     with tempfile.TemporaryDirectory(prefix="privplan-") as parent:
         folder = Path(parent) / "run"
         if name in UNUSUAL:
-            make, given = UNUSUAL[name]
-            execute(Request(make(), "planned", "digits", folder, seed=seed, **given))
+            make, options = UNUSUAL[name]
+            execute(Request(make(), "planned", "digits", folder, seed=seed, **options))
         elif name == "interrupted and resumed":
             request = Request(plan(), "planned", "digits", folder, seed=seed)
             interrupt(request, 3)
@@ -108,15 +108,17 @@ def of_honest(name: str, law: str, seed: int) -> tuple[str, str]:
 
 
 def run_honest(name: str, law: str, seed: int, folder: Path) -> None:
-    """Run an algorithm under a law, or under Poisson sampling where it knows no other."""
-    for one in (law, "poisson"):
+    """Run an algorithm under a law, or else under Poisson sampling."""
+    for sampling in (law, "poisson"):
         try:
             execute(
-                Request(plan(one), name, "digits", folder, seed=seed, own_unit=True)
+                Request(
+                    plan(sampling), name, "digits", folder, seed=seed, own_unit=True
+                )
             )
             return
         except InputError:
-            if one == "poisson":
+            if sampling == "poisson":
                 raise
 
 
@@ -131,21 +133,21 @@ def _of_named(name: str) -> tuple[str, str, str]:
     return of_fault(NAMED[name])
 
 
-def _of_one(one: tuple[str, str, int]) -> tuple[str, str]:
-    return of_honest(*one)
+def _of_run(run: tuple[str, str, int]) -> tuple[str, str]:
+    return of_honest(*run)
 
 
 def page(names: Sequence[str], runs: Sequence[tuple[str, str, int]], jobs: int) -> str:
-    """The page, from runs that are made now by some processes; writes the rows beside it."""
+    """The page, from runs that some processes make now; writes the rows beside it."""
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
         faults = list(
             zip(names, _shown(pool.map(_of_named, names), len(names)), strict=True)
         )
         honest = list(
-            zip(runs, _shown(pool.map(_of_one, runs), len(runs)), strict=True)
+            zip(runs, _shown(pool.map(_of_run, runs), len(runs)), strict=True)
         )
     by_default = Counter(level for _, (level, _, _) in faults)
-    with_all = Counter(every for _, (_, every, _) in faults)
+    with_all = Counter(level_of_all for _, (_, level_of_all, _) in faults)
     lines = [
         "# What verify says of broken and of honest runs",
         "",
@@ -177,14 +179,14 @@ def _counted(counts: Counter[str]) -> str:
 
 
 def _shown(items: Iterable[T], total: int) -> Iterator[T]:
-    for number, one in enumerate(items, start=1):
-        print(f"{number} of {total}: {one}", file=sys.stderr)
-        yield one
+    for number, item in enumerate(items, start=1):
+        print(f"{number} of {total}: {item}", file=sys.stderr)
+        yield item
 
 
 if __name__ == "__main__":
     unusual = [(name, "", 7) for name in (*UNUSUAL, "interrupted and resumed")]
-    others = honest_runs(49 - len(unusual))
+    usual = honest_runs(49 - len(unusual))
     PAGE.write_text(
-        page(list(NAMED), [*unusual, *others], os.cpu_count() or 1), encoding="utf-8"
+        page(list(NAMED), [*unusual, *usual], os.cpu_count() or 1), encoding="utf-8"
     )
