@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -35,19 +35,27 @@ def schedule(
         Indices [steps, size].
     """
     chosen = np.full((steps, size), ABSENT, np.int64)
+    _fill(chosen, records, generator)
+    return chosen
+
+
+def _fill(
+    chosen: np.ndarray, records: np.ndarray, generator: np.random.Generator
+) -> None:
+    """Write a client's schedule over ``ABSENT`` rows [steps, size]."""
+    steps, size = chosen.shape
     batches_per_epoch = math.ceil(len(records) / size)
     if batches_per_epoch == 1:
         # Each step has all records, in an order of its own.
         filled = chosen[:, : len(records)]
         filled[:] = records
         generator.permuted(filled, axis=1, out=filled)
-        return chosen
+        return
     for first in range(0, steps, batches_per_epoch):
         order = generator.permutation(records)
         for step in range(first, min(first + batches_per_epoch, steps)):
             batch = order[(step - first) * size : (step - first + 1) * size]
             chosen[step, : len(batch)] = batch
-    return chosen
 
 
 def poisson_schedule(
@@ -91,17 +99,19 @@ def batches(
         Records [K, steps, B, ...] and labels [K, steps, B], ``PADDING`` where a row has
         no record.
     """
-    sources: Iterable[Any] = streams(seed, Purpose.CLIENT, round_, clients=clients)
-    if key is not None:
-        sources = (
-            key.stream(int(Purpose.CLIENT), round_, int(client)) for client in clients
-        )
-    client_records = [partition.records(int(client)) for client in clients]
+    client_records = partition.records_of(clients)
     if ratio is None:
         rows = np.full((len(clients), steps, size), ABSENT, np.int64)
-        for row, records, source in zip(rows, client_records, sources, strict=True):
-            row[:] = schedule(records, steps, size, source)
+        # A single record has one order, which needs no stream.
+        is_drawn = np.array([len(records) > 1 for records in client_records], bool)
+        sources = _sources(seed, round_, clients[is_drawn], key)
+        for row, records in zip(rows, client_records, strict=True):
+            if len(records) > 1:
+                _fill(row, records, next(sources))
+            else:
+                row[:, : len(records)] = records
     else:
+        sources = _sources(seed, round_, clients, key)
         drawn = [
             poisson_schedule(records, steps, ratio, source)
             for records, source in zip(client_records, sources, strict=True)
@@ -109,11 +119,30 @@ def batches(
         rows = _filled(drawn, steps)
 
     x, y = placed or (data.train_x, data.train_y)
-    chosen = torch.from_numpy(rows).to(x.device)
+    chosen = copied(torch.from_numpy(rows), x.device)
     safe = chosen.clamp(min=0)
-    inputs = data.inputs(x[safe].to(device))
-    labels = y[safe].masked_fill(chosen == ABSENT, PADDING).to(device)
+    inputs = data.inputs(copied(x[safe], device))
+    labels = copied(y[safe].masked_fill(chosen == ABSENT, PADDING), device)
     return inputs, labels
+
+
+def _sources(
+    seed: int, round_: int, clients: np.ndarray, key: NoiseKey | None
+) -> Iterator[Any]:
+    """The generator of each client, until the next is asked for."""
+    if key is None:
+        return streams(seed, Purpose.CLIENT, round_, clients=clients)
+    return (key.stream(int(Purpose.CLIENT), round_, int(client)) for client in clients)
+
+
+def copied(values: Tensor, device: torch.device) -> Tensor:
+    """Values on a device; the host does not wait until a GPU has them.
+
+    Pinned memory, which PyTorch keeps until the copy is done, allows that.
+    """
+    if device.type == "cuda" and values.device.type == "cpu":
+        return values.pin_memory().to(device, non_blocking=True)
+    return values.to(device)
 
 
 def _filled(drawn: list[list[np.ndarray]], steps: int) -> np.ndarray:

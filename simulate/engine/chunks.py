@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -11,10 +15,17 @@ import torch
 from privplan.errors import InputError
 from privplan.plan import GroupPlan
 from simulate.algorithm import groups_in_round
-from simulate.components import ClientBatch, LocalResult, RecordNoiseEvidence
+from simulate.components import ClientBatch, LocalResult, LocalRule, RecordNoiseEvidence
 from simulate.engine.experiment import Experiment
 from simulate.engine.round import RoundContext, client_batch, clients_per_chunk
 from simulate.parallel import rank_slice
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+# Where a thread assembles the next batch while one is trained. On a CPU it would take a
+# core from training.
+AHEAD_ON = "cuda"
 
 
 @dataclass(frozen=True)
@@ -49,6 +60,15 @@ def trained_chunks(
         context: what clients receive.
         drawn: positions of the participants in each group.
     """
+    together = _trained_together(experiment, context, drawn)
+    for batch in _assembled(experiment, context, together):
+        yield from _trained(experiment, context, *batch)
+
+
+def _trained_together(
+    experiment: Experiment, context: RoundContext, drawn: Sequence[np.ndarray]
+) -> Iterator[list[Chunk]]:
+    """The chunks of each batch."""
     limit = clients_per_chunk(experiment)
     across_groups = experiment.algorithm.local.across_groups
     waiting: list[Chunk] = []
@@ -56,13 +76,57 @@ def trained_chunks(
     for chunk in _chunks(experiment, context, drawn, limit):
         is_full = clients + len(chunk.clients) > limit
         if waiting and (not across_groups or is_full):
-            yield from _trained(experiment, context, waiting)
+            yield waiting
             waiting = []
             clients = 0
         waiting.append(chunk)
         clients += len(chunk.clients)
     if waiting:
-        yield from _trained(experiment, context, waiting)
+        yield waiting
+
+
+Assembly = Callable[[], ClientBatch]
+"""Returns the input of the local rule, or raises where the memory is too small."""
+
+
+def _assembled(
+    experiment: Experiment, context: RoundContext, together: Iterable[list[Chunk]]
+) -> Iterator[tuple[list[Chunk], Assembly]]:
+    """The chunks of each batch, with the assembly of their mini-batches."""
+
+    def assemble(chunks: Sequence[Chunk]) -> ClientBatch:
+        clients = np.concatenate([chunk.clients for chunk in chunks])
+        group = chunks[0].group
+        return client_batch(experiment, context, group, clients, round_=context.round)
+
+    if experiment.device.type != AHEAD_ON:
+        for chunks in together:
+            yield chunks, partial(assemble, chunks)
+        return
+    with ThreadPoolExecutor(1, "batches") as thread:
+        yield from one_ahead(thread, assemble, together)
+
+
+def one_ahead(
+    thread: Executor, function: Callable[[Item], Result], items: Iterable[Item]
+) -> Iterator[tuple[Item, Callable[[], Result]]]:
+    """Items with a function's results, of which the next is begun when one is used.
+
+    What returns a result does so once, and then keeps no memory.
+    """
+
+    def begun(item: Item) -> tuple[Item, Callable[[], Result]]:
+        futures = [thread.submit(function, item)]
+        return item, lambda: futures.pop().result()
+
+    previous: tuple[Item, Callable[[], Result]] | None = None
+    for item in items:
+        following = begun(item)
+        if previous is not None:
+            yield previous
+        previous = following
+    if previous is not None:
+        yield previous
 
 
 def _chunks(
@@ -83,27 +147,26 @@ def _chunks(
 
 
 def _trained(
-    experiment: Experiment, context: RoundContext, chunks: Sequence[Chunk]
+    experiment: Experiment,
+    context: RoundContext,
+    chunks: Sequence[Chunk],
+    assemble: Assembly,
 ) -> Iterator[TrainedChunk]:
     """Train the clients of some chunks in one batch, and cut the result into chunks.
 
     Where the memory is too small for that, each chunk is trained in halves.
     """
-    clients = np.concatenate([chunk.clients for chunk in chunks])
-    group = chunks[0].group
     # A retry within the handler would keep the failed batch in memory.
     result: LocalResult | None = None
     try:
-        batch = client_batch(experiment, context, group, clients, round_=context.round)
-        rule = experiment.algorithm.local
-        result = checked_result(rule.name, rule.train(batch), batch)
+        result = _result(experiment.algorithm.local, assemble())
     except torch.OutOfMemoryError:
-        if len(clients) < 2:
+        if sum(len(chunk.clients) for chunk in chunks) < 2:
             raise
     if result is None:
-        for chunk in chunks:
-            for half in _halves(chunk):
-                yield from _trained(experiment, context, [half])
+        halves = ([half] for half in chain.from_iterable(map(_halves, chunks)))
+        for batch in _assembled(experiment, context, halves):
+            yield from _trained(experiment, context, *batch)
         return
 
     first = 0
@@ -111,6 +174,10 @@ def _trained(
         rows = slice(first, first + len(chunk.clients))
         yield TrainedChunk(chunk, result if len(chunks) == 1 else rows_of(result, rows))
         first = rows.stop
+
+
+def _result(rule: LocalRule, batch: ClientBatch) -> LocalResult:
+    return checked_result(rule.name, rule.train(batch), batch)
 
 
 def checked_result(name: str, result: object, batch: ClientBatch) -> LocalResult:

@@ -9,7 +9,7 @@ from typing import Protocol, cast
 import numpy as np
 
 from privplan.plan import Plan
-from privplan.streams import Purpose, stream
+from privplan.streams import Purpose, stream, streams
 
 
 class ClientPartition(Protocol):
@@ -28,6 +28,9 @@ class ClientPartition(Protocol):
 
     def records(self, client: int) -> np.ndarray:
         """Indices of a client's training records; at least one."""
+
+    def records_of(self, clients: np.ndarray) -> list[np.ndarray]:
+        """``records`` of each of some clients, in less time than one by one."""
 
     def sizes(self, clients: np.ndarray) -> np.ndarray:
         """Number of records of each of some clients [len(clients)]."""
@@ -71,6 +74,13 @@ class Partition:
         records: np.ndarray = self.order[self.starts[client] : self.starts[client + 1]]
         return records
 
+    def records_of(self, clients: np.ndarray) -> list[np.ndarray]:
+        """As ``ClientPartition.records_of``."""
+        firsts = self.starts[clients].tolist()
+        ends = self.starts[clients + 1].tolist()
+        pairs = zip(firsts, ends, strict=True)
+        return [self.order[first:end] for first, end in pairs]
+
     def sizes(self, clients: np.ndarray) -> np.ndarray:
         """As ``ClientPartition.sizes``."""
         sizes: np.ndarray = np.diff(self.starts)[clients]
@@ -109,6 +119,14 @@ class LazyPartition:
     def records(self, client: int) -> np.ndarray:
         """As ``ClientPartition.records``: distinct ones, from a stream per client."""
         generator = stream(self.seed, Purpose.PARTITION, int(client))
+        return self._drawn(generator)
+
+    def records_of(self, clients: np.ndarray) -> list[np.ndarray]:
+        """As ``ClientPartition.records_of``."""
+        generators = streams(self.seed, Purpose.PARTITION, clients=clients)
+        return [self._drawn(generator) for generator in generators]
+
+    def _drawn(self, generator: np.random.Generator) -> np.ndarray:
         return generator.choice(self.total, self.size, replace=False)
 
     def sizes(self, clients: np.ndarray) -> np.ndarray:

@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,8 +19,9 @@ from simulate.algorithms.registry import ALGORITHMS, Hyperparameters, algorithm
 from simulate.components import LocalResult, LocalRule
 from simulate.data.partition.schemes import partition, scheme
 from simulate.data.registry import load
-from simulate.engine import loop
+from simulate.engine import chunks, loop
 from simulate.engine.batches import ABSENT, batches, schedule
+from simulate.engine.chunks import one_ahead
 from simulate.engine.evaluation import AccuracyMeasures, by_group, measure
 from simulate.engine.loop import initial_state, run_round, train
 from simulate.local.sgd import PADDING
@@ -166,6 +169,73 @@ def test_batches_do_not_depend_on_who_else_is_trained():
     assert (y == PADDING).any()  # three or four records per client
     later, _ = batches(data, records, np.array([3]), **{**shared, "round_": 3})
     assert not torch.equal(alone_x, later)
+
+
+def test_batches_of_clients_with_a_single_record_and_of_lazy_ones():
+    """Each client's rows are its own schedule, whoever else has one record."""
+    data = load("digits")
+    clients = np.arange(1200)
+    for name in ("iid", "iid:5"):
+        many = tuple(group.model_copy(update={"clients": 600}) for group in WIDE)
+        records = partition(scheme(name), data.train_y.numpy(), many, seed=1)
+        _, y = batches(
+            data,
+            records,
+            clients,
+            seed=1,
+            round_=2,
+            steps=3,
+            size=4,
+            device=torch.device("cpu"),
+        )
+        for client in (0, 7, 1199):
+            source = stream(1, Purpose.CLIENT, 2, client)
+            rows = schedule(records.records(client), 3, 4, source)
+            expected = np.where(rows == ABSENT, PADDING, data.train_y.numpy()[rows])
+            np.testing.assert_array_equal(y[client], expected)
+
+
+def test_the_next_batch_is_begun_when_one_is_used_and_kept_by_nobody():
+    begun: list[int] = []
+    results: list[int] = []
+
+    def function(item):
+        begun.append(item)
+        if item == 2:
+            raise torch.OutOfMemoryError
+        return [item]
+
+    with ThreadPoolExecutor(1) as thread:
+        for item, result in one_ahead(thread, function, iter([1, 2, 3])):
+            wait([thread.submit(int)])
+            assert begun == list(range(1, min(item + 1, 3) + 1))
+            if item == 2:
+                with pytest.raises(torch.OutOfMemoryError):
+                    result()
+                continue
+            results += result()
+            with pytest.raises(IndexError):
+                result()
+    assert results == [1, 3]
+
+
+def test_batches_that_a_thread_assembles_change_no_bit(monkeypatch):
+    setting = experiment_of("GDPFed+")
+    by_group = replace(setting.algorithm.local, across_groups=False)
+    theta, chain, sizes = three_rounds(setting, by_group)
+    monkeypatch.setattr(chunks, "AHEAD_ON", "cpu")
+    threads: set[str] = set()
+    assemble = chunks.client_batch
+
+    def noticed(*arguments, **options):
+        threads.add(threading.current_thread().name)
+        return assemble(*arguments, **options)
+
+    monkeypatch.setattr(chunks, "client_batch", noticed)
+    theta_ahead, chain_ahead, sizes_ahead = three_rounds(setting, by_group)
+    assert threads == {"batches_0"}
+    assert torch.equal(theta, theta_ahead)
+    assert (chain, sizes) == (chain_ahead, sizes_ahead)
 
 
 ACROSS = [
