@@ -134,6 +134,15 @@ def _as_data(entry: AlgorithmEntry) -> dict[str, Any]:
     help="Where the secret key is written (mode 600), to resume and to replay the run; "
     "beside the folder if left out.",
 )
+@click.option(
+    "--commit-every",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Put ledger and evidence on disk after every N-th round, and before each "
+    "checkpoint; 1 with own data.",
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("run"))
 @click.pass_context
 def simulate_command(

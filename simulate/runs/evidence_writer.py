@@ -27,6 +27,7 @@ from privplan.evidence.rounds import (
 )
 from privplan.files import append_bytes, write_bytes, write_text
 from privplan.ledger import chained
+from privplan.record import LEDGER
 from simulate.algorithm import extra_coordinates
 from simulate.data.partition.clients import client_arrays
 from simulate.engine.experiment import Experiment
@@ -41,12 +42,20 @@ class EvidenceWriter:
         experiment: the run.
         done: last round of the checkpoint from which the run goes on; 0 for a new run.
         settings: the record's ``settings_digest``.
+        sync: whether the evidence of a round is on disk when ``append`` returns.
     """
 
     def __init__(
-        self, folder: Path, experiment: Experiment, done: int, settings: str
+        self,
+        folder: Path,
+        experiment: Experiment,
+        done: int,
+        settings: str,
+        *,
+        sync: bool = True,
     ) -> None:
         self._folder = folder
+        self._sync = sync
         plan = experiment.algorithm.plan
         start = experiment.start.numpy()
         clients = client_arrays(experiment.partition)
@@ -78,7 +87,7 @@ class EvidenceWriter:
         write_text(folder / EVIDENCE, text)
 
     def append(self, progress: Progress) -> None:
-        """Write the evidence of a round to the disk, before its checkpoint."""
+        """Write the evidence of a round, before its checkpoint."""
         releases = [_array(vector) for vector in progress.releases]
         evidence = RoundEvidence(
             round=progress.round,
@@ -89,8 +98,17 @@ class EvidenceWriter:
         line, self._chain = chained(evidence, self._chain, "evidence")
         if self._stores:
             content = b"".join(map(_bytes, releases))
-            append_bytes(self._folder / VECTORS, content, "evidence", sync=True)
-        append_bytes(self._folder / EVIDENCE, line.encode(), "evidence", sync=True)
+            append_bytes(self._folder / VECTORS, content, "evidence", sync=self._sync)
+        append_bytes(
+            self._folder / EVIDENCE, line.encode(), "evidence", sync=self._sync
+        )
+
+
+def put_on_disk(folder: Path) -> None:
+    """Put on disk what ledger and evidence have written, the ledger first."""
+    for name in (LEDGER, VECTORS, EVIDENCE):
+        if (folder / name).exists():
+            append_bytes(folder / name, b"", name, sync=True)
 
 
 def expected_bytes(experiment: Experiment) -> float:

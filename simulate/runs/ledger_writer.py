@@ -54,7 +54,7 @@ class RemoteLedger:
 
 
 class FileLedger:
-    """The ledger file ``ledger.jsonl``, synchronised to disk before ``append`` returns.
+    """The ledger file ``ledger.jsonl``, to which ``append`` writes before it returns.
 
     A round after the checkpoint is replayed: a release that is in the file already must
     be reproduced exactly, and its noise is measured again.
@@ -63,13 +63,18 @@ class FileLedger:
         folder: the run folder.
         digest: of the plan, with which the chain of hashes begins.
         chain: the checkpoint's last hash; the plan's digest before the first round.
+        sync: whether lines are on disk, and not only with the system, when ``append``
+            returns.
 
     Raises:
         InputError: for a file that was changed, or that lacks the checkpoint's last
             line.
     """
 
-    def __init__(self, folder: Path, digest: str, chain: str) -> None:
+    def __init__(
+        self, folder: Path, digest: str, chain: str, *, sync: bool = True
+    ) -> None:
+        self._sync = sync
         self._path = folder / LEDGER
         self._noise_path = folder / NOISE_EVIDENCE
         self.chain = digest
@@ -112,7 +117,7 @@ class FileLedger:
                 )
                 raise InputError.one("ledger", rule, str(self._path))
         if text:
-            append_bytes(self._path, text.encode("utf-8"), "ledger", sync=True)
+            append_bytes(self._path, text.encode("utf-8"), "ledger", sync=self._sync)
 
 
 def check_finished(folder: Path, record: RunRecord) -> None:

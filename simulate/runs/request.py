@@ -74,6 +74,8 @@ class Request:
         tuned: whether hyperparameters were chosen by scores on other runs' data.
         own_unit: whether a method that protects records may plan by itself under a plan
             that protects clients.
+        commit_every: after how many rounds ledger and evidence are put on disk. No
+            result depends on it; a machine that goes down may lose so many rounds.
     """
 
     plan: Plan
@@ -98,6 +100,7 @@ class Request:
     validation_share: float | None = None
     tuned: bool = False
     own_unit: bool = False
+    commit_every: int = 1
 
     @property
     def task(self) -> str:
@@ -137,6 +140,7 @@ def prepare(request: Request, ranks: Ranks = SINGLE_PROCESS) -> Experiment:
     key = _noise_key(request, ranks)
     if request.witnessing is not None:
         request.witnessing.check(request.plan)
+    _check_commits(request)
     require_trackers(request.track)
     entry.complete(request.hyperparameters)
     metric = _metric(request)
@@ -174,6 +178,19 @@ def prepare(request: Request, ranks: Ranks = SINGLE_PROCESS) -> Experiment:
         key=key,
         discrete=request.source_of_noise == SECURE_DISCRETE,
     )
+
+
+def _check_commits(request: Request) -> None:
+    """Raise where a round may be seen before its ledger is on disk."""
+    if request.commit_every == 1:
+        return
+    seen = request.own_data is not None or request.track or request.witnessing
+    if request.commit_every < 1 or seen:
+        rule = (
+            "must be 1 or more, and 1 with own data, a tracker or a witness, "
+            "which may show a round before the run ends"
+        )
+        raise InputError.one("commit-every", rule, request.commit_every)
 
 
 def _try_metric(metric: Metric, network: Model, data: Dataset) -> None:

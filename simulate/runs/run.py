@@ -25,7 +25,7 @@ from simulate.parallel import (
     on_all_ranks,
 )
 from simulate.runs import checkpoint
-from simulate.runs.evidence_writer import EvidenceWriter
+from simulate.runs.evidence_writer import EvidenceWriter, put_on_disk
 from simulate.runs.folder import existing_run
 from simulate.runs.ledger_writer import (
     FileLedger,
@@ -136,12 +136,14 @@ class _OpenedFolder:
         progress: to continue from; None when the run is finished.
         ledger: where the next releases are booked.
         witness: learns of releases before they are used.
+        commit_every: after how many rounds ledger and evidence are put on disk.
     """
 
     record: RunRecord
     progress: Progress | None
     ledger: LedgerWriter
     witness: Witness | None = None
+    commit_every: int = 1
 
 
 def _open_folder(
@@ -172,26 +174,34 @@ def _open_folder(
         return _OpenedFolder(record, None, RemoteLedger())
     keep(plan.spec.model.initial, folder)
     progress = checkpoint.load(folder, experiment.device) or initial_state(experiment)
-    ledger = FileLedger(folder, plan.digest, progress.chain)
+    sync = request.commit_every == 1
+    ledger = FileLedger(folder, plan.digest, progress.chain, sync=sync)
     witness = None
     if request.witnessing is not None:
         commitment = "" if experiment.key is None else experiment.key.commitment
         witness = request.witnessing.open(folder, plan, [progress.chain], commitment)
-    return _OpenedFolder(record, progress, ledger, witness)
+    return _OpenedFolder(record, progress, ledger, witness, request.commit_every)
 
 
 class _Checkpoints:
     """Saves the state of a run in its folder, not more often than is worth its time."""
 
-    def __init__(self, folder: Path, rounds: int) -> None:
+    def __init__(self, folder: Path, rounds: int, commit_every: int) -> None:
         self._folder = folder
+        self._commit_every = commit_every
         self._rounds = rounds
         self._saved = time.monotonic()
         self._pause = SAVE_SECONDS
 
     def save(self, progress: Progress) -> None:
-        """Save the state."""
+        """Save the state, once ledger and evidence of its rounds are on disk."""
+        self.commit()
         checkpoint.save(self._folder, progress, self._rounds)
+
+    def commit(self) -> None:
+        """Put on disk what was written, unless each line is put there by itself."""
+        if self._commit_every > 1:
+            put_on_disk(self._folder)
 
     def save_if_due(self, progress: Progress) -> None:
         """Save the state where the last checkpoint is long ago."""
@@ -220,8 +230,14 @@ def _train(
     assert start is not None
     rounds = experiment.rounds
     before = opened_folder.record
-    evidence = EvidenceWriter(folder, experiment, start.round, before.settings_digest)
-    checkpoints = _Checkpoints(folder, rounds)
+    evidence = EvidenceWriter(
+        folder,
+        experiment,
+        start.round,
+        before.settings_digest,
+        sync=opened_folder.commit_every == 1,
+    )
+    checkpoints = _Checkpoints(folder, rounds, opened_folder.commit_every)
     started = time.monotonic()
     latest = start
 
@@ -241,6 +257,8 @@ def _train(
         # A round counts after its evidence: one that is interrupted in between is
         # repeated.
         evidence.append(progress)
+        if progress.round % opened_folder.commit_every == 0:
+            checkpoints.commit()
         latest = progress
         report(progress.round, rounds)
         if callbacks:

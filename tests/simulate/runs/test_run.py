@@ -20,6 +20,7 @@ from privplan.record import CHECKPOINT, LEDGER, PLAN, RECORD, RunRecord
 from privplan.verification.verify import load_run
 from simulate.algorithms.registry import Hyperparameters
 from simulate.engine import round
+from simulate.runs import run
 from simulate.runs.compare import compare
 from simulate.runs.ledger_writer import FileLedger
 from simulate.runs.records import PLOT
@@ -99,6 +100,44 @@ def test_a_crash_without_a_checkpoint_replays_the_ledger(
     assert not (tmp_path / "run" / CHECKPOINT).exists()
     execute(request)
     assert_same(tmp_path / "run", reference)
+
+
+@pytest.mark.parametrize("pause", [0.0, 1000.0])
+def test_a_power_failure_between_commits_loses_only_what_is_repeated(
+    pause, short_plan, tmp_path, reference, monkeypatch
+):
+    """What was written since the last commit is gone; no checkpoint is ahead of it."""
+    folder = tmp_path / "run"
+    names = (LEDGER, EVIDENCE, VECTORS)
+    on_disk = []
+    commit = run.put_on_disk
+
+    def noticed(of_run):
+        commit(of_run)
+        on_disk.append({name: (of_run / name).stat().st_size for name in names})
+
+    monkeypatch.setattr(run, "put_on_disk", noticed)
+    monkeypatch.setattr(run, "SAVE_SECONDS", pause)
+    monkeypatch.setattr(run, "SAVE_SHARE", np.inf)
+    request = request_for(short_plan, folder, commit_every=3)
+    with pytest.raises(CrashError):
+        execute(request, crash_after(5))
+    # After round 3, and before the checkpoints of rounds 1 to 4.
+    assert len(on_disk) == (5 if pause == 0 else 1)
+    assert (folder / CHECKPOINT).exists() == (pause == 0)
+    for name in names:
+        assert (folder / name).stat().st_size > on_disk[-1][name]
+        os.truncate(folder / name, on_disk[-1][name])
+    execute(request)
+    assert_same(folder, reference)
+
+
+@pytest.mark.parametrize("changes", [{"commit_every": 0}, {"track": ("mlflow",)}])
+def test_a_round_that_may_be_seen_is_on_disk_before(changes, short_plan, tmp_path):
+    request = request_for(short_plan, tmp_path / "run", commit_every=2)
+    with pytest.raises(InputError, match=r"^commit-every: must be 1 or more, and 1 wi"):
+        execute(replace(request, **changes))
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_crash_between_the_ledger_and_the_step(
