@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from simulate.components import ClientBatch, LocalResult, LocalRule, Split
+from simulate.models.basis import clients_at_once, logits_of_clients
 from simulate.models.hypernetwork import EMBEDDING, Hypernetwork
 from simulate.models.network import Model, body_size, join_head, split_head
 from simulate.models.objective import CROSS_ENTROPY
@@ -50,13 +51,31 @@ def gradients(
     thetas = thetas.detach()
     if len(y) == 0:
         return thetas.clone()
-    if thetas.device.type != "cpu":
-        return gradients_at(model, thetas, pixels(x), y)
 
     def of_chunk(rows: slice) -> Tensor:
         return gradients_at(model, thetas[rows], pixels(x[rows]), y[rows])
 
-    return over_chunks(of_chunk, len(y), model.clients_per_chunk(y.shape[1]), workers)
+    return _over_clients(of_chunk, model, thetas.device, y.shape, workers)
+
+
+def _over_clients(
+    function: Callable[[slice], Tensor],
+    model: Model,
+    device: torch.device,
+    shape: Sequence[int],
+    workers: int | None,
+) -> Tensor:
+    """The concatenated results of a function on the clients that train in one batch.
+
+    Args:
+        function: some clients to a result [K, ...].
+        model: of the clients.
+        device: where they are trained. Threads are for a CPU.
+        shape: of the labels: clients first, rows of a mini-batch last.
+        workers: number of threads.
+    """
+    size = clients_at_once(model, device, shape[0], shape[-1])
+    return over_chunks(function, shape[0], size, workers if device.type == "cpu" else 1)
 
 
 def gradients_at(
@@ -108,15 +127,18 @@ def local_sgd(
     starts = theta.detach().expand(len(y), -1)
     if len(y) == 0:
         return starts.clone()
-    if theta.device.type != "cpu":
-        return _descend_whole(model, starts, x, y, learning_rate, momentum)
+    descent: Descent = _descend_whole
+    if theta.device.type == "cpu":
+        descent = _descend_chunk
 
     def of_chunk(rows: slice) -> Tensor:
-        return _descend_chunk(
-            model, starts[rows], x[rows], y[rows], learning_rate, momentum
-        )
+        return descent(model, starts[rows], x[rows], y[rows], learning_rate, momentum)
 
-    return over_chunks(of_chunk, len(y), model.clients_per_chunk(y.shape[2]), workers)
+    return _over_clients(of_chunk, model, theta.device, y.shape, workers)
+
+
+Descent = Callable[[Model, Tensor, Tensor, Tensor, float, float], Tensor]
+"""(model, starts, records, labels, learning rate, momentum) to updates [K, d]."""
 
 
 def batch_sgd(batch: ClientBatch, start: Tensor, rate_factor: float = 1.0) -> Tensor:
@@ -179,7 +201,7 @@ def _gradients_whole(
     """Gradients [K, d] of the whole cohort in one batch, by autograd."""
     thetas = thetas.detach().requires_grad_()
     with torch.enable_grad():
-        logits = model.logits_each(thetas, x)
+        logits = logits_of_clients(model, thetas, x)
         if model.objective is not CROSS_ENTROPY:
             sizes = _unpadded(y) if rows is None else rows
             loss = 0 * logits.sum()  # has a gradient, also without records
@@ -239,10 +261,9 @@ def descend(
             drift,
         )
 
-    if start.device.type != "cpu":
-        return chunk_updates(slice(None))
-    size = batch.model.clients_per_chunk(batch.y.shape[2])
-    return over_chunks(chunk_updates, len(batch.y), size, batch.workers)
+    return _over_clients(
+        chunk_updates, batch.model, start.device, batch.y.shape, batch.workers
+    )
 
 
 def _descend_whole(

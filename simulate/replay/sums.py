@@ -19,6 +19,7 @@ from torch import Tensor
 
 from privplan.discrete_gaussian import discrete_gaussian
 from privplan.record import ReleaseRecord, Residual
+from simulate.models.basis import clients_at_once
 from simulate.replay.clipping import ClippedSum, Finish
 from simulate.replay.lines import Line, Part
 from simulate.replay.tolerance import (
@@ -106,7 +107,9 @@ class Cohort:
             self._members += [(place, client) for client in part.clients.tolist()]
 
         size = world.plan.spec.local.batch_size
-        self._chunk = world.parts.model.clients_per_chunk(size)
+        cpu = torch.device("cpu")
+        clients = len(self._members)
+        self._chunk = clients_at_once(world.parts.model, cpu, clients, size)
         # What a client sends and keeps: where another side of a kink explains the run,
         # and for chunks (first client, relative change of the start) that were trained.
         self._changed: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}

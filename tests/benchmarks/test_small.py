@@ -14,7 +14,11 @@ PROGRAMS = [
     for path in sorted((ROOT / "benchmarks").glob("*.py"))
     if "argparse" in path.read_text() and "__main__" in path.read_text()
 ]
-SMALL = {"long_ledger.py": ("20", "2"), "proofs.py": ("--small",)}
+SMALL = {
+    "long_ledger.py": ("20", "2"),
+    "proofs.py": ("--small",),
+    "bases.py": ("--small",),
+}
 """Arguments of a small size."""
 
 

@@ -13,7 +13,7 @@ from simulate.components import LocalResult
 from simulate.engine.loop import initial_state, run_round
 from simulate.local.dp_sgd import clipped_sums
 from simulate.local.sgd import PADDING, local_sgd
-from simulate.models import modular
+from simulate.models import basis, modular
 from simulate.models.objective import Objective
 from simulate.models.registry import model
 from simulate.runs import checkpoint
@@ -203,6 +203,19 @@ def test_an_own_loss_waits_once_for_a_chunk():
             learning_rate=0.1,
         )
         assert use.waits.total() == 1
+        torch.testing.assert_close(updates.cpu(), expected, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["cnn-2", "resnet-10:3x8x8:3"])
+def test_clients_of_a_large_model_train_one_after_another(name, monkeypatch):
+    network, (theta, x, y) = _batch(name)
+    expected = local_sgd(network, theta, x, y, learning_rate=0.1, workers=1)
+    monkeypatch.setitem(basis.IN_SEQUENCE_FROM, pretend.device().type, 0)
+    monkeypatch.delattr(type(network), "logits_each")
+    with pretend.in_use() as use:
+        moved = (value.to(pretend.device()) for value in (theta, x, y))
+        updates = local_sgd(network, *moved, learning_rate=0.1)
+        assert use.waits.total() == 0
         torch.testing.assert_close(updates.cpu(), expected, rtol=1e-3, atol=1e-5)
 
 
