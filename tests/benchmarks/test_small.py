@@ -18,6 +18,8 @@ SMALL = {
     "long_ledger.py": ("20", "2"),
     "proofs.py": ("--small",),
     "bases.py": ("--small",),
+    "host.py": ("--small",),
+    "gpu_steps.py": ("--small", "--device", "cpu"),
 }
 """Arguments of a small size."""
 

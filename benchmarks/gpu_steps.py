@@ -1,0 +1,390 @@
+"""What each step towards the speed of a GPU must show on a card, before and after.
+
+Four experiments, each with contestants in turn, medians, and the figure that decides:
+
+bases      one client of `resnet-18`: in one batch by vmap, in sequence, and as plain
+           training; sequence must reach plain training.
+graph      plain training of the same steps with channels_last, as one CUDA graph a
+           step, and with bf16 before clipping; 1.2 times plain training in float32, and
+           12,000 images a second in bf16.
+records    clipped sums of records of `cnn-2`: by the simulator, which keeps a gradient
+           of each record, and by a norm pass and a weighted pass (ghost clipping);
+           three times the rate.
+rounding   how far bf16 moves a clipped update of `resnet-18`, in clipping norms: the
+           root mean square over coordinates, over noise of one clipping norm, must be
+           at most 0.05.
+
+That results of one step are equal up to rounding is checked before anything is timed;
+later steps amplify rounding. Nothing here is part of a run: it says which step is worth
+its code.
+
+    python benchmarks/gpu_steps.py [--device cuda|cpu] [--only NAME] [--repeats 5]
+        [--small]
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from contest.peers import LEARNING_RATE, RECORD_NORM, plain_cnn, plain_resnet
+from contest.workloads import batches, initial
+from gpu import device_named, timed
+from torch import Tensor, nn
+from torch.nn import functional
+
+from simulate.engine.experiment import exact_products
+from simulate.local.dp_sgd import clipped_sums
+from simulate.local.sgd import local_sgd
+from simulate.models import basis
+from simulate.models.registry import model
+
+# Figures that decide.
+TIMES_PLAIN = 1.2
+IMAGES_IN_BF16 = 12_000
+TIMES_RECORDS = 3.0
+SHARE_OF_NOISE = 0.05
+# Largest relative difference of two contestants, from rounding in float32.
+TOLERANCE = 1e-2
+WARM_UP = 3  # steps before a graph is captured, as PyTorch advises
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is trained."""
+
+    steps: int
+    batch: int
+    records: int
+    repeats: int
+
+
+Contestants = Mapping[str, Callable[[], object]]
+
+
+def rates(
+    contestants: Contestants, images: int, device: torch.device, repeats: int
+) -> dict[str, float]:
+    """Images per second of each contestant, timed in turn after a first run."""
+    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    for work in contestants.values():
+        work()
+    for _ in range(repeats):
+        for name, work in contestants.items():
+            seconds[name].append(timed(work, device))
+    result = {}
+    for name, values in seconds.items():
+        result[name] = images / statistics.median(values)
+        print(f"  {name:<28} {result[name]:>12,.0f} images/s")
+    return result
+
+
+def decided(figure: str, value: float, limit: float, *, at_most: bool = False) -> None:
+    """Print whether a figure is reached."""
+    is_reached = value <= limit if at_most else value >= limit
+    word = "at most" if at_most else "at least"
+    outcome = "reached" if is_reached else "missed"
+    print(f"  {figure}: {value:,.3g}, must be {word} {limit:,}: {outcome}")
+
+
+@contextmanager
+def in_sequence_from(parameters: float, device: torch.device) -> Iterator[None]:
+    """The simulator with another threshold."""
+    before = basis.IN_SEQUENCE_FROM.copy()
+    basis.IN_SEQUENCE_FROM[device.type] = parameters
+    try:
+        yield
+    finally:
+        basis.IN_SEQUENCE_FROM.update(before)
+
+
+def refuse_difference(name: str, result: Tensor, expected: Tensor) -> None:
+    """Exit where two contestants do not compute the same."""
+    distance = float((result - expected).norm() / expected.norm())
+    if not distance <= TOLERANCE:
+        sys.exit(f"{name}: the contestants do not compute the same: {distance:.1e}")
+
+
+class PlainTraining:
+    """Steps of one client of `resnet-18` as a user of PyTorch would write them.
+
+    Args:
+        device: where it trains.
+        theta: the first parameters [d].
+        x: records [steps, B, ...].
+        y: labels [steps, B].
+        channels_last: whether images and kernels have the channels last in memory.
+        dtype: of the forward and backward pass before clipping; None for float32.
+    """
+
+    def __init__(
+        self,
+        device: torch.device,
+        theta: Tensor,
+        x: Tensor,
+        y: Tensor,
+        *,
+        channels_last: bool = False,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        self._format = torch.contiguous_format
+        if channels_last:
+            self._format = torch.channels_last
+        self._theta = theta
+        self._module = plain_resnet().to(device)
+        self._device = device
+        self._dtype = dtype
+        self._x = [part.contiguous(memory_format=self._format) for part in x]
+        self._y = list(y)
+        self._start()
+
+    def _start(self) -> None:
+        """Parameters as at the beginning, in the tensors that are there."""
+        with torch.no_grad():
+            first = 0
+            for value in self._module.parameters():
+                part = self._theta[first : first + value.numel()]
+                value.copy_(part.view_as(value))
+                first += value.numel()
+        self._module.to(memory_format=self._format)
+
+    def step(self, x: Tensor, y: Tensor) -> None:
+        """One step of SGD."""
+        parameters = list(self._module.parameters())
+        with torch.autocast(
+            self._device.type, self._dtype, enabled=self._dtype is not None
+        ):
+            loss = functional.cross_entropy(self._module(x), y)
+        gradients = torch.autograd.grad(loss, parameters)
+        with torch.no_grad():
+            torch._foreach_add_(parameters, gradients, alpha=-LEARNING_RATE)
+
+    def update(self) -> Tensor:
+        """The movement of all parameters after all steps [d]."""
+        self._start()
+        for x, y in zip(self._x, self._y, strict=True):
+            self.step(x, y)
+        parts = [value.detach().reshape(-1) for value in self._module.parameters()]
+        return torch.cat(parts) - self._theta
+
+    def captured(self) -> Callable[[], Tensor]:
+        """As ``update``, with one CUDA graph a step and static buffers."""
+        x = self._x[0].clone(memory_format=torch.preserve_format)
+        y = self._y[0].clone()
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UP):
+                self.step(x, y)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self.step(x, y)
+
+        def update() -> Tensor:
+            self._start()
+            for records, labels in zip(self._x, self._y, strict=True):
+                x.copy_(records)
+                y.copy_(labels)
+                graph.replay()
+            parts = [value.detach().reshape(-1) for value in self._module.parameters()]
+            return torch.cat(parts) - self._theta
+
+        return update
+
+
+def residual(device: torch.device, sizes: Sizes) -> tuple[Tensor, Tensor, Tensor]:
+    """First parameters [d], records and labels of one client [1, steps, B, ...]."""
+    network = model("resnet-18")
+    x, y = batches(network, 1, sizes.steps, sizes.batch)
+    return initial(network).to(device), x.to(device), y.to(device)
+
+
+def compare_bases(device: torch.device, sizes: Sizes) -> None:
+    """One client by vmap, in sequence, and as plain training."""
+    network = model("resnet-18")
+    theta, x, y = residual(device, sizes)
+
+    def update(threshold: float, steps: int = sizes.steps) -> Tensor:
+        data = (x[:, :steps], y[:, :steps])
+        with in_sequence_from(threshold, device):
+            return local_sgd(network, theta, *data, learning_rate=LEARNING_RATE)[0]
+
+    first = PlainTraining(device, theta, x[0, :1], y[0, :1])
+    refuse_difference("bases", update(0, steps=1), first.update())
+    plain = PlainTraining(device, theta, x[0], y[0])
+    rate = rates(
+        {
+            "batched (before)": lambda: update(math.inf),
+            "in sequence (after)": lambda: update(0),
+            "plain training": plain.update,
+        },
+        y.numel(),
+        device,
+        sizes.repeats,
+    )
+    ratio = rate["in sequence (after)"] / rate["plain training"]
+    decided("times plain training", ratio, 1.0)
+
+
+def compare_graphs(device: torch.device, sizes: Sizes) -> None:
+    """Plain training, and what makes its launches and products cheaper."""
+    theta, x, y = residual(device, sizes)
+    plain = PlainTraining(device, theta, x[0], y[0])
+    last = PlainTraining(device, theta, x[0], y[0], channels_last=True)
+    bf16 = PlainTraining(
+        device, theta, x[0], y[0], channels_last=True, dtype=torch.bfloat16
+    )
+    in_float32 = last.update
+    in_bf16 = bf16.update
+    if device.type == "cuda":
+        in_float32 = last.captured()
+        in_bf16 = bf16.captured()
+    first = PlainTraining(device, theta, x[0, :1], y[0, :1], channels_last=True)
+    first_plain = PlainTraining(device, theta, x[0, :1], y[0, :1])
+    refuse_difference("graph", first.update(), first_plain.update())
+    rate = rates(
+        {
+            "plain training (before)": plain.update,
+            "channels_last": last.update,
+            "and a graph a step (after)": in_float32,
+            "and bf16 (after)": in_bf16,
+        },
+        y.numel(),
+        device,
+        sizes.repeats,
+    )
+    ratio = rate["and a graph a step (after)"] / rate["plain training (before)"]
+    decided("times plain training, float32", ratio, TIMES_PLAIN)
+    decided("images/s in bf16", rate["and bf16 (after)"], IMAGES_IN_BF16)
+
+
+def ghost_sum(module: nn.Sequential, x: Tensor, y: Tensor) -> Tensor:
+    """Sum [d] of the clipped gradients of records, by a norm and a weighted pass.
+
+    With slopes S_i and patches A_i of record i the gradient of a layer's weight is S_i
+    A_i^T; its squared norm is the sum over places of (A_i^T A_i) * (S_i^T S_i), or that
+    of the product itself where it is smaller (Bu, Mao and Xu, Scalable and efficient
+    training of large convolutional networks with differential privacy, 2022).
+    """
+    inputs: dict[nn.Module, Tensor] = {}
+    outputs: dict[nn.Module, Tensor] = {}
+    value = x
+    for layer in module:
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            inputs[layer] = value.detach()
+        value = layer(value)
+        if layer in inputs:
+            outputs[layer] = value
+    losses = functional.cross_entropy(value, y, reduction="none")
+    slopes = torch.autograd.grad(
+        losses.sum(), list(outputs.values()), retain_graph=True
+    )
+    squares = torch.zeros(len(y), dtype=torch.float64, device=x.device)
+    for layer, slope in zip(outputs, slopes, strict=True):
+        squares += _squares(layer, inputs[layer], slope)
+    factors = (RECORD_NORM / squares.sqrt()).clamp(max=1).to(losses.dtype)
+    weighted = (losses * factors).sum()
+    gradients = torch.autograd.grad(weighted, list(module.parameters()))
+    return torch.cat([part.reshape(-1) for part in gradients])
+
+
+def _squares(layer: nn.Module, x: Tensor, slope: Tensor) -> Tensor:
+    """Squared norm of each record's gradient of a layer, bias included [B]."""
+    if isinstance(layer, nn.Conv2d):
+        size = layer.kernel_size
+        x = functional.unfold(x, size, padding=layer.padding)  # [B, inputs, places]
+        slope = slope.flatten(2)  # [B, outputs, places]
+    else:
+        x = x[..., None]
+        slope = slope[..., None]
+    places = x.shape[2]
+    if places**2 <= x.shape[1] * slope.shape[1]:
+        of_weight = ((x.mT @ x) * (slope.mT @ slope)).double().sum((1, 2))
+    else:
+        of_weight = (slope @ x.mT).double().square().sum((1, 2))
+    return of_weight + slope.double().sum(2).square().sum(1)
+
+
+def compare_records(device: torch.device, sizes: Sizes) -> None:
+    """Clipped sums of records with and without their gradients in memory."""
+    network = model("cnn-2")
+    x, y = batches(network, 1, 1, sizes.records)
+    x = x[0].to(device)
+    y = y[0].to(device)
+    theta = initial(network).to(device)
+    module = plain_cnn().to(device)
+    nn.utils.vector_to_parameters(theta.clone(), module.parameters())
+
+    def by_simulator() -> Tensor:
+        norm = RECORD_NORM
+        return clipped_sums(network, theta[None], x, y, clipping_norm=norm).total[0]
+
+    def by_ghosts() -> Tensor:
+        return ghost_sum(module, x[0], y[0])
+
+    refuse_difference("records", by_ghosts(), by_simulator())
+    rate = rates(
+        {"a gradient a record (before)": by_simulator, "ghosts (after)": by_ghosts},
+        y.numel(),
+        device,
+        sizes.repeats,
+    )
+    ratio = rate["ghosts (after)"] / rate["a gradient a record (before)"]
+    decided("times the rate", ratio, TIMES_RECORDS)
+    if device.type == "cuda":
+        for name, work in (("before", by_simulator), ("after", by_ghosts)):
+            torch.cuda.reset_peak_memory_stats(device)
+            work()
+            peak = torch.cuda.max_memory_allocated(device) / 2**20
+            print(f"  peak memory, {name}: {peak:,.0f} MiB")
+
+
+def compare_rounding(device: torch.device, sizes: Sizes) -> None:
+    """How far bf16 moves a clipped update, beside noise of one clipping norm."""
+    theta, x, y = residual(device, sizes)
+    exact = PlainTraining(device, theta, x[0], y[0]).update()
+    rounded = PlainTraining(
+        device, theta, x[0], y[0], channels_last=True, dtype=torch.bfloat16
+    ).update()
+    difference = exact / exact.norm() - rounded / rounded.norm()
+    share = float(difference.norm()) / math.sqrt(len(difference))
+    print(f"  distance of clipped updates: {float(difference.norm()):.2g} norms")
+    decided("root mean square of sigma C", share, SHARE_OF_NOISE, at_most=True)
+
+
+EXPERIMENTS: Mapping[str, Callable[[torch.device, Sizes], None]] = {
+    "bases": compare_bases,
+    "graph": compare_graphs,
+    "records": compare_records,
+    "rounding": compare_rounding,
+}
+
+
+def main() -> None:
+    """Run the experiments."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--only", choices=tuple(EXPERIMENTS))
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--small", action="store_true", help="a small slice, once")
+    chosen = parser.parse_args()
+    device = device_named(chosen.device)
+    sizes = Sizes(steps=10, batch=50, records=1280, repeats=chosen.repeats)
+    if chosen.small:
+        sizes = Sizes(steps=1, batch=2, records=8, repeats=1)
+    with exact_products():
+        for name, experiment in EXPERIMENTS.items():
+            if chosen.only in (None, name):
+                print(name)
+                experiment(device, sizes)
+
+
+if __name__ == "__main__":
+    main()
