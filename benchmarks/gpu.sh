@@ -1,5 +1,6 @@
 #!/bin/sh
-# The CUDA tests, then W1 to W3 on the GPU beside the sequential loop on the same device.
+# The CUDA tests, then W1 to W3 on the GPU beside the sequential loop on the same device,
+# then the threshold of the two bases and what each open step must show.
 # Writes benchmarks/results/gpu-NAME-DATE.json. Without a device: one line, exit code 2.
 # With --device pretend: the same on the device of tests/simulate/device, which needs no GPU.
 #
@@ -20,3 +21,6 @@ TESTS=tests/simulate/cuda
 case " $* " in *pretend*) TESTS=tests/simulate/device/test_alone.py ;; esac
 "$PYTHON" -m pytest -q -m "slow or not slow" "$TESTS"
 "$PYTHON" benchmarks/gpu.py "$@"
+case " $* " in *pretend*) exit ;; esac
+"$PYTHON" benchmarks/bases.py --device cuda
+"$PYTHON" benchmarks/gpu_steps.py
