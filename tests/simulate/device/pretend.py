@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
@@ -106,6 +107,11 @@ class Use(TorchDispatchMode):
         if to_device:
             kwargs["device"] = torch.device("cpu")
         result = function(*tree_map(_value, args), **tree_map(_value, kwargs))
+        if torch.Tag.inplace_view in function.tags:
+            # A view in place, such as ``squeeze_``, also changes the shape that the
+            # tensor on the device says it has.
+            with no_dispatch():
+                function(*args, **kwargs)
         if to_host or host_target:
             return args[0] if host_target else result
         tensor_of_value = {id(tensor.value): tensor for tensor in device_tensors}
