@@ -121,6 +121,8 @@ PathName = Annotated[
 ]
 Label = Annotated[str, text_of("[A-Za-z0-9_.+<>-]{1,60}", _LABEL_IN_WORDS)]
 """A name of code: of a hyperparameter, a task, a version."""
+PersonWord = Annotated[str, text_of(r"[^\W\d_]{2,40}", "one word")]
+"""Whom budgets protect, such as patient."""
 Title = Annotated[str, text_of(_TITLE, _TITLE_IN_WORDS)]
 """A name with few signs: of an algorithm, a metric, an aggregation rule."""
 TitleOrNone = Annotated[str, text_of(f"({_TITLE})?", _TITLE_IN_WORDS)]

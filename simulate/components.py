@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,7 +36,7 @@ class Component:
     """A component, whose fields are of their kinds from the start."""
 
     def __post_init__(self) -> None:
-        kind = type(self)
+        kind: Any = type(self)
         name = kind.__name__.removesuffix("Rule").lower()
         require_types(vars(self), hints_of(kind), f"{name}.")
 

@@ -87,7 +87,7 @@ def typed(place: str = "", unchecked: Sequence[str] = ()) -> Callable[[F], F]:
 
 
 @cache
-def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
+def hints_of(function: Any) -> dict[str, Any]:
     """The type hints of a function's arguments or a class's fields, by name."""
     return get_type_hints(function)
 

@@ -120,6 +120,7 @@ class BookedRun(values.Value):
         cost: how its releases are booked: as recorded; as if all clients took part,
             where the cohorts are not shown; or at infinite epsilon. Runs at recorded
             cost leave it out of JSON, and so have the digest of version 0.1.0.
+        person: the word of its plan for whom it protects; None where it has none.
     """
 
     chain: str
@@ -135,6 +136,7 @@ class BookedRun(values.Value):
     verdict: Outcome | None = Field(None, exclude_if=values.is_none)
     level: Strength | None = Field(None, exclude_if=values.is_none)
     cost: Cost = Field("recorded", exclude_if=lambda cost: cost == "recorded")
+    person: values.PersonWord | None = Field(None, exclude_if=values.is_none)
 
     @property
     def checked(self) -> str:
@@ -284,6 +286,7 @@ def booking(
         verdict=outcome,
         cost=cost,
         level=level,
+        person=run.plan.spec.person,
     )
     states = b"".join(map(_hashed_state, run.ledger.records))
     return Booking(booked, run.ledger.links, states)
@@ -334,6 +337,7 @@ def reservation(
         status="reserved",
         shares=shares,
         verdict="unverified",
+        person=plan.spec.person,
     )
     return Booking(booked, links=b"", states=b"")
 

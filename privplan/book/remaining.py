@@ -20,7 +20,7 @@ from privplan.accounting.release import (
 from privplan.book.composition import BookRule, Composition, composition_of
 from privplan.book.spending import GUARANTEE, Account
 from privplan.errors import Fault, InfeasibleError, InputError, UnsupportedError
-from privplan.values import Value
+from privplan.values import Value, omitted
 
 # A likelihood ratio of e^50 protects nobody, and takes long to compute.
 MOST_EPSILON = 50.0
@@ -47,6 +47,8 @@ class Remaining(Value):
         noise_multiplier: the smallest, to 1e-4 and six digits, with which such a run
             fits; None when none does.
         total: epsilon of the book and such a run under the rule.
+        person: the word of the runs' plans for whom they protect; person where they
+            differ.
     """
 
     population: str
@@ -68,6 +70,7 @@ class Remaining(Value):
     next_rounds: int
     noise_multiplier: float | None
     total: float | None
+    person: str | None = omitted("The word of the plans for whom they protect.")
 
 
 @dataclass(frozen=True)
@@ -133,6 +136,7 @@ def remaining(
         population=account.population,
         group=account.group,
         unit=account.unit,
+        person=account.person,
         budget=epsilon,
         delta=delta,
         relation=account.relation,

@@ -114,6 +114,14 @@ LEVELS = Table(
 )
 """How strongly the verdict of a run was checked; no rows for runs of earlier versions."""
 
+PERSONS = Table(
+    "privplan_book_persons",
+    METADATA,
+    Column("run", ForeignKey(RUNS.c.id), primary_key=True, autoincrement=False),
+    column("person", Text),
+)
+"""The word of a run's plan for whom it protects; no rows where it has none."""
+
 _NO_SEED = -1  # in a column that must hold a number, for a run without a seed
 
 
@@ -131,7 +139,8 @@ def insert_run(connection: Connection, booking: Booking, place: int | None) -> N
     """
     run = booking.run
     _refuse_look_alikes(connection, run)
-    row = run.model_dump(mode="json", exclude={"shares", "verdict", "cost", "level"})
+    in_other_tables = {"shares", "verdict", "cost", "level", "person"}
+    row = run.model_dump(mode="json", exclude=in_other_tables)
     row["seed"] = _NO_SEED if run.seed is None else run.seed
     if place is not None:
         row["id"] = place
@@ -141,6 +150,8 @@ def insert_run(connection: Connection, booking: Booking, place: int | None) -> N
     connection.execute(insert(VERDICTS).values(run=number, **verdict))
     if run.level is not None:
         connection.execute(insert(LEVELS).values(run=number, level=run.level))
+    if run.person is not None:
+        connection.execute(insert(PERSONS).values(run=number, person=run.person))
     for share in run.shares:
         _insert_share(connection, number, share)
 
@@ -187,6 +198,7 @@ def remove_run(connection: Connection, run: int) -> None:
     connection.execute(delete(SHARES).where(SHARES.c.run == run))
     connection.execute(delete(VERDICTS).where(VERDICTS.c.run == run))
     connection.execute(delete(LEVELS).where(LEVELS.c.run == run))
+    connection.execute(delete(PERSONS).where(PERSONS.c.run == run))
     connection.execute(delete(RUNS).where(RUNS.c.id == run))
 
 
@@ -243,7 +255,7 @@ def _share_fields(connection: Connection) -> dict[int, list[dict[str, Any]]]:
 
 
 def _verdict_fields(connection: Connection) -> dict[int, dict[str, Any]]:
-    """What is known of the verdicts, by run."""
+    """What is known of the verdicts and of whom plans protect, by run."""
     verdicts: dict[int, dict[str, Any]] = {}
     if inspect(connection).has_table(VERDICTS.name):  # not in books of version 1
         columns = [VERDICTS.c.run, VERDICTS.c.verdict, VERDICTS.c.cost]
@@ -252,6 +264,9 @@ def _verdict_fields(connection: Connection) -> dict[int, dict[str, Any]]:
     if inspect(connection).has_table(LEVELS.name):  # nor in those of version 2
         for row in connection.execute(select(LEVELS)):
             verdicts.setdefault(row.run, {})["level"] = row.level
+    if inspect(connection).has_table(PERSONS.name):
+        for row in connection.execute(select(PERSONS)):
+            verdicts.setdefault(row.run, {})["person"] = row.person
     return verdicts
 
 

@@ -14,7 +14,7 @@ from privplan.accounting.release import History, Relation, Unit, named_law
 from privplan.book.entry import DECLARED, BookedRun, Share
 from privplan.errors import Fault, InputError, UnsupportedError
 from privplan.proven import finding_on
-from privplan.values import Value
+from privplan.values import Value, omitted
 
 if TYPE_CHECKING:
     from privplan.proof import Finding
@@ -38,6 +38,7 @@ class Account:
         plans: digests of their plans, or declared names, each once.
         declared: indices of the histories that are declared.
         partial: whether a run may have stopped within a turn, which spends less.
+        person: the word of the runs' plans for whom they protect.
     """
 
     population: str
@@ -52,6 +53,7 @@ class Account:
     plans: tuple[str, ...] = ()
     declared: frozenset[int] = frozenset()
     partial: bool = False
+    person: str | None = None
 
     @property
     def history(self) -> History:
@@ -96,6 +98,8 @@ class Spending(Value):
         epsilon_rdp: an independent upper bound, which holds even if later runs were
             chosen adaptively; None where that accountant does not apply.
         plans: digests of the runs' plans, or declared names, each once.
+        person: the word of the runs' plans for whom they protect; person where they
+            differ.
     """
 
     population: str
@@ -114,6 +118,7 @@ class Spending(Value):
     epsilon_naive: float | None
     epsilon_rdp: float | None
     plans: tuple[str, ...]
+    person: str | None = omitted("The word of the plans for whom they protect.")
 
 
 def groups_of(
@@ -184,7 +189,16 @@ def account_of(
         plans=tuple(dict.fromkeys(plans)),
         declared=frozenset(index for index, is_one in enumerate(declared) if is_one),
         partial=any(_may_be_partial(run, share) for run, share in pairs),
+        person=_person_of([run for run, _ in pairs]),
     )
+
+
+def _person_of(runs: Sequence[BookedRun]) -> str | None:
+    """The word of all plans for whom they protect; person where they differ."""
+    words = {run.person for run in runs if run.algorithm != DECLARED}
+    if len(words) > 1:
+        return "person"
+    return next(iter(words), None)
 
 
 def _may_be_partial(run: BookedRun, share: Share) -> bool:
@@ -223,6 +237,7 @@ def spending(account: Account, delta: float) -> Spending:
         population=account.population,
         group=account.group,
         unit=account.unit,
+        person=account.person,
         relation=account.relation,
         sampling=named_law(laws(history), account.unit),
         delta=delta,

@@ -119,7 +119,7 @@ def _outcome_line(path: Path, run: BookedRun, outcome: str, booked_lines: int) -
     lines = f"{run.lines} releases"
     share = run.shares[0]
     names = ", ".join(share.group for share in run.shares)
-    groups = f"{names} ({identity(run.plan, share.unit, share.relation)})"
+    groups = f"{names} ({identity(run.plan, share.unit, share.relation, run.person)})"
     groups += f", {run.checked}"
     outcomes = {
         "added": f"added {path}: {lines} of {groups}",

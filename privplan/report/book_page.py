@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from privplan.accounting.accountant import accountant, at_most
 from privplan.accounting.calibrate import PLD
-from privplan.accounting.release import SHORT, History, Relation, named_unit
+from privplan.accounting.release import SHORT, History, Relation
 from privplan.book.accounts import Budgets, has_accounts
 from privplan.book.book import Book
 from privplan.book.entry import DECLARED, BookedRun
@@ -28,10 +28,9 @@ from privplan.report.panels import (
     law_label,
     rows_panel,
 )
-from privplan.report.spendings import counted_levels
+from privplan.report.spendings import counted_levels, protected
 from privplan.report.style import LIGHT, Panel, Theme, shortened
 from privplan.report.table import Cell, Table, table_of
-from privplan.verification.verdict import OF_PERSON
 from privplan.visible import in_markdown
 
 if TYPE_CHECKING:
@@ -127,7 +126,7 @@ class BookContent:
         left = {item.name: item for item in self.left}
         cells: dict[str, Cell] = {
             "group": _name_of,
-            "protects each": _protected,
+            "protects each": protected,
             "runs": "runs",
             "spent, at least": lambda group: six(group.epsilon_lower, False),
             "spent, at most": lambda group: six(group.epsilon_upper),
@@ -242,11 +241,6 @@ def _stated_budgets(
 
 def _name_of(group: Spending) -> str:
     return full_name(group.population, group.group)
-
-
-def _protected(group: Spending) -> str:
-    contributions = 2 if OF_PERSON in group.sampling else 1
-    return named_unit(group.unit, None, contributions)
 
 
 def _budget_cell(left: Left | None) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from privplan.accounting.release import SHORT
+from privplan.accounting.release import SHORT, named_unit
 from privplan.book.entry import BookedRun
 from privplan.book.remaining import Remaining
 from privplan.book.spending import Spending, full_name
 from privplan.proven import cell as proven_cell
 from privplan.report.numbers import six
 from privplan.report.table import Cell, Table, table_of
+from privplan.verification.verdict import OF_PERSON
 
 if TYPE_CHECKING:
     from privplan.report.table import Findings
@@ -44,7 +45,7 @@ def spending_table(
             "-" if group.epsilon_rdp is None else six(group.epsilon_rdp)
         ),
         "delta": lambda group: f"{group.delta:.4g}",
-        "protects": "unit",
+        "protects": protected,
         "law": "sampling",
         "relation": "relation",
         "accountant": "accountant",
@@ -69,6 +70,12 @@ def spending_table(
     return table_of("Budget book", spent, cells, caption)
 
 
+def protected(group: Spending | Remaining) -> str:
+    """Whom the budget of a group protects."""
+    contributions = 2 if OF_PERSON in group.sampling else 1
+    return named_unit(group.unit, group.person, contributions)
+
+
 def _name_of(group: Spending) -> str:
     return full_name(group.population, group.group)
 
@@ -90,7 +97,7 @@ def remaining_lines(remaining: Remaining) -> list[str]:
     lines = [
         f"{where}: budget epsilon {remaining.budget:g} at delta {remaining.delta:.4g} "
         f"over all runs ({remaining.sampling} sampling, {remaining.relation}, "
-        f"accountant {remaining.accountant}, for each {remaining.unit})",
+        f"accountant {remaining.accountant}, for each {protected(remaining)})",
         f"spent: at least {six(remaining.spent_lower, False)}, "
         f"at most {six(remaining.spent_upper)}",
         f"runs: {counted_levels(remaining.levels)}",

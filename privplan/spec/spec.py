@@ -58,12 +58,12 @@ from privplan.values import (
     Count,
     Name,
     Named,
+    PersonWord,
     Positive,
     Shown,
     omitted,
     parse,
     rule,
-    text_of,
 )
 
 # Ratios and cohorts of a plan are rounded, so that a spec may state them to 1%.
@@ -148,7 +148,7 @@ class Spec(Shown, Checked):
         "records are in one.",
         exclude_if=is_client,
     )
-    person: Annotated[str, text_of(r"[^\W\d_]{2,40}", "one word")] | None = omitted(
+    person: PersonWord | None = omitted(
         "The word for whom a budget protects, such as patient, in all that is written "
         "about the plan; client when left out. Not with unit: record."
     )

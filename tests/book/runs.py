@@ -12,14 +12,14 @@ PER_ROUND = len(honest_run.GROUPS)
 
 
 @cache
-def two_groups(relation="add_remove"):
-    """The plan of the honest run, under a relation."""
-    return honest_run.plan(honest_run.spec(relation=relation))
+def two_groups(relation="add_remove", person=None):
+    """The honest run's plan, under a relation, and a word for whom it protects."""
+    return honest_run.plan(honest_run.spec(relation=relation, person=person))
 
 
-def run(folder, seed=1, rounds=None, relation="add_remove", records=None):
+def run(folder, seed=1, rounds=None, relation="add_remove", records=None, person=None):
     """A run folder: the first rounds of the run of that seed, or these releases."""
-    the_plan = two_groups(relation)
+    the_plan = two_groups(relation, person)
     if records is None:
         records = honest_run.releases(the_plan, seed)
         if rounds is not None:

@@ -1,16 +1,19 @@
 """The word of a spec for whom budgets protect stands wherever the unit is named."""
 
 import json
+import sqlite3
 
 import pytest
 
-from privplan.accounting.release import named_unit, with_article
+from privplan.accounting.release import History, Release, named_unit, with_article
+from privplan.book.book import Book
 from privplan.errors import InputError
 from privplan.plan import Plan
+from privplan.report.book_page import book_page
 from privplan.report.page import page_of
 from privplan.report.style import Panel
 from privplan.spec.spec import Spec
-from tests.book.runs import run
+from tests.book.runs import as_recorded, run
 from tests.command import answer
 from tests.planning.problems import spec_data
 
@@ -35,6 +38,41 @@ def test_each_sentence_on_a_plan_names_the_patient(folder, monkeypatch):
     assert "Each patient (a participant with all its data) is promised" in page
     assert "guesses whether one certain patient took part" in page
     assert "No attack on one patient exceeds" in page
+
+
+def test_a_book_names_the_patient_of_its_runs(tmp_path):
+    book = Book(tmp_path / "book.sqlite")
+    first = run(tmp_path / "first", person="patient")
+    book.add(first, rounds=0)
+    assert as_recorded(first).person == "patient"
+    count = History([(Release(20.0, 1.0, "full", "laplace"), 1)])
+    book.declare("ages", count, group="strict", clients=100)
+    [strict] = [group for group in book.spent() if group.group == "strict"]
+    assert strict.person == "patient"
+    assert "patient" in answer("book", "show", "--address", book.address)
+    words = ["book", "left", "--address", book.address, "--group", "strict"]
+    assert ", for each patient)" in answer(*words, "--epsilon", "9")
+    assert "patient" in book_page(book.address, {})
+
+    # What a second run calls otherwise is a person, and no word of either.
+    book.add(run(tmp_path / "second", seed=2, person="donor"), rounds=0)
+    assert ", for each person)" in answer(*words, "--epsilon", "9")
+    assert {group.person for group in book.spent()} == {"person"}
+
+
+def test_a_book_without_the_word_is_that_of_earlier_versions(tmp_path):
+    book = Book(tmp_path / "book.sqlite")
+    folder = run(tmp_path / "run")
+    book.add(folder, rounds=0)
+    assert "person" not in as_recorded(folder).model_dump(mode="json")
+    [group, _] = book.spent()
+    assert "person" not in group.model_dump(mode="json")
+    # A book that was made before the table of words is read all the same.
+    with sqlite3.connect(tmp_path / "book.sqlite") as connection:
+        connection.execute("DROP TABLE privplan_book_persons")
+    assert book.spent()[0] == group
+    book.add(run(tmp_path / "next", seed=2, person="patient"), rounds=0)
+    assert book.spent()[0].person == "person"
 
 
 def test_the_word_says_nothing_of_records():
