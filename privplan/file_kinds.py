@@ -31,7 +31,7 @@ _FIRST_BYTES = b"SQLite format 3\0"  # of the file of a book
 
 def spec_mapping(text: str, path: Path | str) -> dict[str, Any]:
     """Plain data of the text of a spec's file."""
-    data = load_yaml(text, "spec")
+    data = load_yaml(text, "spec", path)
     if not isinstance(data, dict):
         raise InputError.one("spec", "must be a mapping of fields", str(path))
     return data

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import yaml
 
-from privplan.errors import InputError
+from privplan.errors import Fault, InputError
 from privplan.limits import MOST_YAML
 
 # Largest number of values in a document after all aliases are expanded.
@@ -53,8 +54,9 @@ class _UniqueKeys(yaml.SafeLoader):
                 continue
             key = self.construct_object(node_of_key, deep=True)
             if not isinstance(key, Hashable) or key in seen:
-                raise yaml.YAMLError(
-                    f"the key {str(key)[:80]!r} stands twice or is no key"
+                raise yaml.MarkedYAMLError(
+                    problem=f"the key {str(key)[:80]!r} stands twice or is no key",
+                    problem_mark=node_of_key.start_mark,
                 )
             seen.add(key)
         return super().construct_mapping(node, deep=deep)
@@ -119,8 +121,14 @@ _YAML_FAULTS = (
 )
 
 
-def load_yaml(text: str, what: str) -> Any:
-    """Plain data from YAML text."""
+def load_yaml(text: str, what: str, path: Path | str | None = None) -> Any:
+    """Plain data from YAML text.
+
+    Args:
+        text: the text.
+        what: the field that an error names.
+        path: of the file, for the line of an error.
+    """
     if len(text) > MOST_YAML:
         raise InputError.one(
             what, f"must be YAML of at most {MOST_YAML} letters", len(text)
@@ -128,7 +136,13 @@ def load_yaml(text: str, what: str) -> Any:
     try:
         return yaml.load(text, Loader=_UniqueKeys)
     except _YAML_FAULTS as error:
-        raise InputError.one(what, "must be YAML", _shown(error)) from None
+        if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+            raise InputError.one(what, "must be YAML", _shown(error)) from None
+        mark = error.problem_mark
+        problem = _shown(error.problem)
+        line = mark.line + 1
+        place = f"line {line}" if path is None else f"{path}:{line}"
+        raise InputError([Fault(what, "must be YAML", problem, place)]) from None
 
 
 def compose_yaml(text: str) -> yaml.Node | None:
@@ -180,6 +194,6 @@ def edited(
     return result.getvalue()
 
 
-def _shown(error: Exception) -> str:
+def _shown(error: object) -> str:
     """An error of a parser on a line of limited length."""
     return " ".join(str(error).split())[:_MOST_SHOWN]

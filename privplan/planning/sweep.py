@@ -342,7 +342,7 @@ def spec_data(path: str) -> dict[str, Any]:
 
     data: Any = None
     if not Path(path).is_dir():
-        data = load_yaml(read_text(path, "spec"), "spec")
+        data = load_yaml(read_text(path, "spec"), "spec", path)
     if Path(path).is_dir() or (isinstance(data, dict) and "certificate" in data):
         from privplan.plan import Plan
 

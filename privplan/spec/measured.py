@@ -9,6 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from privplan.errors import InputError
+from privplan.file_kinds import spec_mapping
+from privplan.spec.positions import with_lines
 from privplan.spec.spec import Spec
 from privplan.values import Value
 from privplan.yaml_text import Convert, edited, load_yaml
@@ -143,12 +146,21 @@ def _shown(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def provisional(text: str, folder: Path | str = ".") -> Spec:
-    """The spec as it will be once its constants are measured, with 1 for each."""
+def provisional(text: str, path: Path | str = "spec.yaml") -> Spec:
+    """The spec as it will be once its constants are measured, with 1 for each.
+
+    Args:
+        text: of the spec.
+        path: of its file.
+    """
     names = Measured.model_fields.keys() - {"source", "update_norms"}
     numbers = dict.fromkeys(names, Number(value=1.0, low=1.0, high=1.0))
     blank = Measured.model_validate({"source": "", "update_norms": (1.0,), **numbers})
-    return Spec.parse(_merged(load_yaml(text, "spec"), blank), folder)
+    data = _merged(spec_mapping(text, path), blank)
+    try:
+        return Spec.parse(data, Path(path).parent)
+    except InputError as error:
+        raise with_lines(error, text, path) from None
 
 
 def _merged(data: Any, measured: Measured) -> Any:

@@ -94,7 +94,7 @@ def pilot(
         rule = "must be left out: a pilot computes none"
         raise InputError.one("metric", rule, str(own_parts.metric))
     before = read_text(spec, "spec")
-    before_pilot = provisional(before, spec.parent)
+    before_pilot = provisional(before, spec)
     refuse_overwriting(before_pilot.sources(spec), [output])
     pilot = Pilot(
         before_pilot,

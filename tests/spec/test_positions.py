@@ -4,6 +4,7 @@ import pytest
 
 from privplan.errors import InputError
 from privplan.spec.spec import Spec
+from tests.command import privplan, refused
 
 TEXT = """\
 name: lines
@@ -53,6 +54,41 @@ def test_a_field_that_is_missing_has_the_line_of_what_is_around_it(tmp_path):
     places = {fault.field: fault.place for fault in caught.value.faults}
     assert places["groups.1.epsilon"] == f"{file}:4"
     assert places["rounds"] == ""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("solve",),
+        ("what-if", "rounds=10,20"),
+        ("compare", "--algorithms", "planned", "-o", "results"),
+        ("proxy", "tune", "--dataset", "digits", "-o", "tuned.yaml"),
+        ("proxy", "pilot", "--dataset", "digits", "-o", "measured.yaml"),
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_each_command_that_reads_a_spec_names_the_line(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = words[:2] if words[0] == "proxy" else words[:1]
+    options = words[len(names) :]
+    (tmp_path / "spec.yaml").write_text(TEXT)
+    done = privplan(*names, "spec.yaml", *options)
+    written = done.stderr
+    assert done.exit_code == 2
+    assert "epocs: is not a known field" in written
+    assert "(spec.yaml:16)" in written
+    (tmp_path / "spec.yaml").write_text("name: x\nrounds: [3\nmodel: {}\n")
+    written = refused(*names, "spec.yaml", *options)
+    assert "spec: must be YAML, found \"expected ',' or ']', but got ':'\"" in written
+    assert "(spec.yaml:3)" in written
+
+
+def test_a_key_that_stands_twice_has_a_line(tmp_path):
+    file = tmp_path / "spec.yaml"
+    file.write_text("name: x\nrounds: 3\nrounds: 4\n")
+    rule = rf"the key 'rounds' stands twice or is no key\" \({file}:3\)"
+    with pytest.raises(InputError, match=rule):
+        Spec.load(file)
 
 
 def test_a_mapping_has_no_lines():
