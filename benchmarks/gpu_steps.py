@@ -177,7 +177,7 @@ class PlainTraining:
         """As ``update``, with one CUDA graph a step and static buffers."""
         x = self._x[0].clone(memory_format=torch.preserve_format)
         y = self._y[0].clone()
-        stream = torch.cuda.Stream()
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(WARM_UP):
@@ -298,8 +298,9 @@ def ghost_sum(module: nn.Sequential, x: Tensor, y: Tensor) -> Tensor:
 def _squares(layer: nn.Module, x: Tensor, slope: Tensor) -> Tensor:
     """Squared norm of each record's gradient of a layer, bias included [B]."""
     if isinstance(layer, nn.Conv2d):
-        size = layer.kernel_size
-        x = functional.unfold(x, size, padding=layer.padding)  # [B, inputs, places]
+        assert not isinstance(layer.padding, str)
+        # [B, inputs, places]
+        x = functional.unfold(x, layer.kernel_size, padding=layer.padding)
         slope = slope.flatten(2)  # [B, outputs, places]
     else:
         x = x[..., None]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from simulate.models.network import Model
 
-IN_SEQUENCE_FROM = {"cpu": 800_000, "cuda": 10**6}
+IN_SEQUENCE_FROM: dict[str, float] = {"cpu": 800_000, "cuda": 10**6}
 """Parameters from which clients train one after another, by type of device.
 
 ``benchmarks/bases.py`` measures where that begins to be faster: on a CPU between 407,050
