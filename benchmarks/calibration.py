@@ -9,14 +9,17 @@ cleared.
 
 from __future__ import annotations
 
+import argparse
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from privplan.accounting.calibrate import noise_multiplier
 
+Question = tuple[float, float, float, int]
+"""Epsilon, delta, q and T."""
 # clients^-1.1 budgets of GDPFed+ (Tables 1 and 5) and two long runs: epsilon, delta, q,
 # T.
 QUESTIONS = {
@@ -25,6 +28,7 @@ QUESTIONS = {
     "cifar10 medium": (6.0, 600**-1.1, 0.10, 100),
     "dp-sgd": (1.0, 1e-6, 0.005, 1_000),
 }
+SMALL = {"two rounds": (2.0, 1e-3, 0.5, 2)}
 RELATIVE = 1e-4
 
 
@@ -73,10 +77,12 @@ def timed(question: Callable[[], float]) -> tuple[float, float]:
     return answer, time.perf_counter() - start
 
 
-def measure(repeats: int = 3) -> list[tuple[str, float, float, float, float]]:
+def measure(
+    repeats: int = 3, questions: Mapping[str, Question] = QUESTIONS
+) -> list[tuple[str, float, float, float, float]]:
     """Rows: question, sigma by privplan and dp-accounting, median seconds of each."""
     rows = []
-    for name, (epsilon, delta, ratio, rounds) in QUESTIONS.items():
+    for name, (epsilon, delta, ratio, rounds) in questions.items():
         our_seconds = []
         their_seconds = []
         for run in range(repeats):
@@ -94,14 +100,20 @@ def measure(repeats: int = 3) -> list[tuple[str, float, float, float, float]]:
 
 def main() -> None:
     """Print the table."""
-    by_privplan(0.7, 1e-5, 0.02, 50)
-    by_dp_accounting(0.7, 1e-5, 0.02, 50)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--small", action="store_true", help="small sizes, in seconds")
+    options = parser.parse_args()
+    if not options.small:
+        # Imports and caches are not timed.
+        by_privplan(0.7, 1e-5, 0.02, 50)
+        by_dp_accounting(0.7, 1e-5, 0.02, 50)
     print(
         f"{'to 1e-4':16} {'sigma':>10} {'theirs':>10} {'ms':>8} {'theirs':>8} "
         f"{'ratio':>7}"
     )
     ratios = []
-    for name, ours, theirs, fast, slow in measure():
+    rows = measure(1, SMALL) if options.small else measure()
+    for name, ours, theirs, fast, slow in rows:
         ratios.append(slow / fast)
         print(
             f"{name:16} {ours:10.6f} {theirs:10.6f} {fast * 1e3:8.1f} {slow * 1e3:8.1f} "

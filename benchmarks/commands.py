@@ -22,6 +22,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
@@ -138,13 +139,13 @@ def shell(line: str) -> list[str]:
     return [sys.executable, "-m", "privplan", *line.split()]
 
 
-def prepare(folder: Path, checkout: Path) -> None:
+def prepare(folder: Path, checkout: Path, setup: Sequence[str]) -> None:
     """Write the specs, plans and runs that the commands read."""
     folder.mkdir()
     for groups, name in ((3, "three"), (10, "ten")):
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(spec(groups)))
     (folder / "free.yaml").write_text(yaml.safe_dump({**spec(3), "planning": FREE}))
-    for line in SETUP:
+    for line in setup:
         cpu_seconds(shell(line), folder, checkout)
     digits = (folder / "digits.yaml").read_text()
     for rounds, name in ((100, "hundred"), (8, "eight")):
@@ -154,13 +155,16 @@ def prepare(folder: Path, checkout: Path) -> None:
 
 
 def measure(
-    names: list[str], repeats: int, checkouts: dict[str, Path]
+    names: list[str],
+    repeats: int,
+    checkouts: dict[str, Path],
+    setup: Sequence[str] = SETUP,
 ) -> dict[str, list[float]]:
     """CPU seconds by checkout and command, and of the yardstick, one per repetition."""
     seconds: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as parent:
         for label, checkout in checkouts.items():
-            prepare(Path(parent) / label, checkout)
+            prepare(Path(parent) / label, checkout, setup)
         for repetition in range(repeats):
             yardstick = [sys.executable, "-c", YARDSTICK]
             cost = cpu_seconds(yardstick, Path(parent), REPO)
@@ -186,13 +190,19 @@ def main() -> None:
         "--repeats", type=int, default=5, help="repetitions (default 5)"
     )
     parser.add_argument("--base", type=Path, help="another checkout, timed in turn")
+    parser.add_argument("--small", action="store_true", help="small sizes, in seconds")
     parser.add_argument("--store", action="store_true", help="keep the result")
     options = parser.parse_args()
     names = list(options.only or COMMANDS)
     checkouts = {"now": REPO}
     if options.base:
         checkouts["base"] = options.base.resolve()
-    seconds = measure(names, options.repeats, checkouts)
+    setup = SETUP
+    if options.small:
+        names = ["solve, three groups", "account"]
+        options.repeats = 1
+        setup = SETUP[:1]
+    seconds = measure(names, options.repeats, checkouts, setup)
     multiples = {
         name: median_ratio(seconds[f"now: {name}"], seconds["yardstick"])
         for name in names

@@ -78,7 +78,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--size", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--small", action="store_true", help="small sizes, in seconds")
     options = parser.parse_args()
+    if options.small:
+        options.size = 100
+        options.rounds = 3
     for name, value in measured(options.size, options.rounds).items():
         print(f"{name:8} {value:8.2f} ms CPU")
 

@@ -79,7 +79,11 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--clients", type=int, default=120)
+    parser.add_argument("--small", action="store_true", help="small sizes, in seconds")
     options = parser.parse_args()
+    if options.small:
+        options.repeats = 1
+        options.clients = 4
     torch.set_num_threads(1)
     data = cohort(options.clients, 5)
     images, _ = data

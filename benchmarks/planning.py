@@ -13,12 +13,14 @@ included, and the published plans beside ours for every preset.
 
 from __future__ import annotations
 
+import argparse
 import math
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,7 @@ from privplan.yaml_text import load_yaml
 
 SAMPLES = 6
 RUNS = 3
+READY = "gdpfed-fmnist"  # the preset that is timed
 
 
 def spec_of(name: str, **planning: Any) -> Spec:
@@ -65,8 +68,8 @@ def visited(spec: Spec) -> list[tuple[int, float]]:
     return list(dict.fromkeys(points))
 
 
-def time_search(spec: Spec) -> None:
-    """Our solve against the same search with dp-accounting asked at every point."""
+def time_search(spec: Spec, samples: int) -> None:
+    """Our solve against the same search with dp-accounting asked at some points."""
     problem = problem_of(spec)
     ours = []
     for _ in range(RUNS):
@@ -77,7 +80,7 @@ def time_search(spec: Spec) -> None:
         ours.append(time.perf_counter() - start)
     points = visited(spec)
     plain = [point for point in points if point[1] > 1e-3]
-    chosen = [plain[i] for i in np.linspace(0, len(plain) - 1, SAMPLES).astype(int)]
+    chosen = [plain[i] for i in np.linspace(0, len(plain) - 1, samples).astype(int)]
     theirs = []
     for group, ratio in chosen:
         start = time.perf_counter()
@@ -94,7 +97,7 @@ def time_search(spec: Spec) -> None:
     )
     print(
         f"dp-accounting: {calibration_seconds:.2f} s a calibration "
-        f"(median of {SAMPLES}) x {len(points)} points"
+        f"(median of {samples}) x {len(points)} points"
     )
     print(
         f"             = {search_seconds:.0f} s for the same search: "
@@ -120,7 +123,7 @@ def time_command(name: str) -> None:
     )
 
 
-def compare_presets() -> None:
+def compare_presets(names: Iterable[str]) -> None:
     """Norm of the mean update's noise: published, published ratios with PLD, ours."""
     kinds: dict[str, dict[str, Any]] = {
         "published": {"accountant": "rdp", "ratios": "gdpfed_plus"},
@@ -130,7 +133,7 @@ def compare_presets() -> None:
         "balanced": {"accountant": "pld", "ratios": "balanced"},
     }
     print(f"{'noise in norm':20}" + "".join(f"{kind:>12}" for kind in kinds))
-    for name in (name for name in PRESETS if name.startswith("gdpfed")):
+    for name in names:
         norms = []
         for planning in kinds.values():
             plan = solve(spec_of(name, **planning), second_opinion=False)
@@ -140,9 +143,17 @@ def compare_presets() -> None:
 
 def main() -> None:
     """Print every figure."""
-    time_search(spec_of("gdpfed-fmnist", accountant="pld", ratios="balanced"))
-    time_command("gdpfed-fmnist")
-    compare_presets()
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--small", action="store_true", help="small sizes, in seconds")
+    options = parser.parse_args()
+    samples = SAMPLES
+    names = [name for name in PRESETS if name.startswith("gdpfed")]
+    if options.small:
+        samples = 1
+        names = []
+    time_search(spec_of(READY, accountant="pld", ratios="balanced"), samples)
+    time_command(READY)
+    compare_presets(names)
 
 
 if __name__ == "__main__":

@@ -104,7 +104,9 @@ def main() -> None:
     """Measure every population and print the table; exit code 1 above the limit."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clients", type=int, nargs="+", default=POPULATIONS)
-    populations = parser.parse_args().clients
+    parser.add_argument("--small", action="store_true", help="small sizes, in seconds")
+    options = parser.parse_args()
+    populations = (2 * COHORT,) if options.small else options.clients
     context = multiprocessing.get_context("spawn")
     with context.Pool(1, maxtasksperchild=1) as pool:
         costs = pool.map(measure, populations, chunksize=1)

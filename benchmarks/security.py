@@ -77,7 +77,9 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=12)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--small", action="store_true", help="small sizes, in seconds")
+    options = parser.parse_args()
+    rounds = 2 if options.small else options.rounds
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as parent, one_core():
         seconds = measure(Path(parent), rounds)

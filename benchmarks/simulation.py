@@ -139,8 +139,12 @@ if __name__ == "__main__":
         "--repeats", type=int, default=5, help="repetitions (default 5)"
     )
     parser.add_argument("--only", choices=WORKLOADS, help="one workload (default all)")
+    parser.add_argument("--small", action="store_true", help="small sizes, in seconds")
     parser.add_argument("--store", action="store_true", help="keep the result")
     chosen = parser.parse_args()
+    if chosen.small:
+        chosen.repeats = 1
+        chosen.only = "W1"
     cores = torch.get_num_threads()
     torch.set_num_threads(1)
     for key in WORKLOADS:

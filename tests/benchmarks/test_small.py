@@ -1,6 +1,7 @@
 """Every benchmark begins, and those with a small size end."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,14 +15,15 @@ PROGRAMS = [
     for path in sorted((ROOT / "benchmarks").glob("*.py"))
     if "argparse" in path.read_text() and "__main__" in path.read_text()
 ]
+[_NAMES] = re.findall(r"^BENCHMARKS \?= (.+)$", (ROOT / "Makefile").read_text(), re.M)
 SMALL = {
-    "long_ledger.py": ("20", "2"),
+    **{f"{name}.py": ("--small",) for name in _NAMES.split()},
     "proofs.py": ("--small",),
     "bases.py": ("--small",),
     "host.py": ("--small",),
     "gpu_steps.py": ("--small", "--device", "cpu"),
 }
-"""Arguments of a small size."""
+"""Arguments of a small size: of the programs of ``make bench``, and of others."""
 
 
 def program(name, *words):
