@@ -42,7 +42,7 @@ class RandomAllocation(base.Law):
     everyone = True
     independent_clients = True
     uniform_cohorts = False
-    participation = "clients_choose"
+    participation: base.Participation = "clients_choose"
     parts = 1
 
     def __init__(self, block: int) -> None:

@@ -148,10 +148,10 @@ class BallsInBins(Correlated, RandomAllocation):
             return None
         from privplan.accounting.pld import balls_in_bins
 
-        estimate = balls_in_bins.estimated_epsilon
+        factors = self.rank_one_factors()
         if rough:
-            estimate = balls_in_bins.rough_epsilon
-        return estimate(self.rank_one_factors(), noise_multiplier, delta, near)
+            return balls_in_bins.rough_epsilon(factors, noise_multiplier, delta, near)
+        return balls_in_bins.estimated_epsilon(factors, noise_multiplier, delta, near)
 
     def renyi(
         self, relation: Relation, noise_multiplier: float, ratio: float

@@ -76,12 +76,9 @@ class LawPrivacy(ABC):
     Attributes:
         contributions: the most clients, or records, of one person that the privacy
             covers; set by ``SamplingLaw.of_person``.
-        one_of: among how many rounds of a release a client is hidden, of which it picks
-            one by itself.
     """
 
     contributions: int = 1
-    one_of: float = 1
 
     @abstractmethod
     def dominating_pairs(
@@ -120,6 +117,11 @@ class LawPrivacy(ABC):
         guarantees.
         """
         return None
+
+    @property
+    def one_of(self) -> float:
+        """Among how many rounds of a release a client is hidden that picks one."""
+        return 1.0
 
     def most_contributions(self, relation: Relation) -> int:
         """The largest ``contributions`` with a privacy; 1: persons are not covered."""

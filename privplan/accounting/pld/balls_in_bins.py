@@ -247,7 +247,7 @@ def rough_epsilon(
     if min(coarse, coarser) <= 0:
         return coarse
     share = (_COARSE**2 - 1) / (_COARSER**2 - _COARSE**2)
-    return coarse * (coarse / coarser) ** share
+    return float(coarse * (coarse / coarser) ** share)
 
 
 def estimated_epsilon(
