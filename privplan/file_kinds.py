@@ -55,6 +55,8 @@ def refuse_other_kind(data: Any, kind: str, field: str) -> None:
             continue
         if recognised_kind != kind:
             rule = f"must be {kind}, not {recognised_kind}"
+            if (kind, recognised_kind) == (PLAN, SPEC):
+                rule += "; privplan solve makes a plan of a spec"
             raise InputError.one(field, rule, f"fields {', '.join(names)}")
         return
 

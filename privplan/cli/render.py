@@ -31,6 +31,7 @@ _LINE_WIDTH = 3
 SPARE = ("rdp upper", "headroom", "objective", "plan")
 """Columns that a table without room leaves out; --json and report pages have them."""
 MINUTE = 60.0
+FIRST_LINE = 15.0  # seconds; a pace of fewer says little
 _LOGGERS = ("privplan", "simulate")
 _LEVELS = {-1: logging.ERROR, 0: logging.WARNING, 1: logging.INFO}
 _log = logging.getLogger(__name__)
@@ -336,18 +337,22 @@ def progress(
 def _lines(title: str) -> Callable[[int, int], None]:
     """Reports of progress by lines.
 
-    The first comes as soon as the time that is left can be estimated.
+    The first comes when the time that is left can be estimated.
     """
-    begin = time.monotonic()
-    # What an earlier command had finished; below 0 before the first report.
-    done_before = -1
-    next_line = 0.0
+    # The first report: when it came, and what an earlier command had finished by then.
+    begin: float | None = None
+    done_before = 0
+    next_line = FIRST_LINE
 
     def report(done: int, total: int) -> None:
-        nonlocal done_before, next_line
-        passed = time.monotonic() - begin
-        if done_before < 0:
+        nonlocal begin, done_before, next_line
+        now = time.monotonic()
+        if begin is None:
+            # What was loaded before is no part of the pace.
+            begin = now
             done_before = done
+            return
+        passed = now - begin
         left = passed * (total - done) / max(1, done - done_before)
         is_between = done_before < done < total
         if is_between and passed + left > MINUTE and passed >= next_line:

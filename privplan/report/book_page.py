@@ -108,7 +108,7 @@ class BookContent:
         if empty:
             return f"{text}; nothing is left for {', '.join(empty)}"
         if self.left:
-            return f"{text}; every budget over all runs has something left"
+            return f"{text}; every budget that is stated has something left"
         return f"{text}; no budget over all runs is stated"
 
     @property

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from privplan.verification.run import Run
     from privplan.verification.verdict import Verdict
 
+PAGE_SUFFIXES = (".html", ".htm")
+
 
 @in_section("verify")
 @click.command("report", epilog="Example: privplan report run -o page.html")
@@ -67,6 +69,9 @@ def command(
     if bundles:
         rule = "must be a plan, a run, results or a book; of a bundle, privplan verify"
         raise InputError.one("report", f"{rule} {bundles[0]}", bundles[0])
+    if form == "html" and output and Path(output).suffix not in PAGE_SUFFIXES:
+        rule = f"must end in {' or '.join(PAGE_SUFFIXES)}, as the page is HTML"
+        raise InputError.one("output", rule, output)
     output = output or ("report.html" if form == "html" else None)
     inside = itertools.chain.from_iterable(
         Path(source).rglob("*") for source in sources
