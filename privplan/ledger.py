@@ -138,7 +138,9 @@ def _parse_line(
         broken_rule = line_fault(parsed[0])
     except (ValueError, KeyError, TypeError, InputError):
         return None, " is not a release"
-    return parsed, None if broken_rule is None else f": {broken_rule}"
+    if broken_rule is None:
+        return parsed, None
+    return parsed, f": {broken_rule}"
 
 
 def repaired_lines(folder: Path, digest: str) -> list[tuple[str, str]]:

@@ -20,7 +20,10 @@ def forecast_lines(plan: Plan) -> list[str]:
     if forecast is None:
         return ["forecast: none, there are no proxy runs (privplan proxy forecast)"]
     basis = f"{forecast.runs} runs on {forecast.dataset}"
-    basis += ", anchored" if forecast.anchored else f"; on other data {GUESS}"
+    if forecast.anchored:
+        basis += ", anchored"
+    else:
+        basis += f"; on other data {GUESS}"
     if forecast.skew is not None:
         basis += f"; assumes skew {forecast.skew:.2g} of clients' labels (--coverage)"
     groups = [f"{group.group} {_shown(group)}" for group in forecast.groups]

@@ -191,5 +191,6 @@ def _warnings(
         )
     if planning.accountant != "closed_form":
         warning = degenerate_warning(problem, cohorts, noise, planning.accountant)
-        lines += [warning] if warning else []
+        if warning:
+            lines.append(warning)
     return lines

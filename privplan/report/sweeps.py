@@ -94,8 +94,9 @@ def guesses_of_hundred(name: str, chance: float | None) -> str:
     """
     if chance is None:
         return "unknown"
-    is_advantage = name == CHANCES[0]
-    return rounded_up(BLIND * (1 + chance) if is_advantage else 100 * chance)
+    if name == CHANCES[0]:
+        return rounded_up(BLIND * (1 + chance))
+    return rounded_up(100 * chance)
 
 
 def sweep_caption(rows: Sequence[SweepRow], person: str | None = None) -> str:

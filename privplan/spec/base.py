@@ -69,7 +69,9 @@ def values_at(spec: Any, field: str) -> Iterator[tuple[str, Any]]:
         yield "planning.free", name if name in spec.planning.free else None
     else:
         inner = getattr(spec, first)
-        yield field, getattr(inner, last) if last else inner
+        if last:
+            inner = getattr(inner, last)
+        yield field, inner
 
 
 def _clients(spec: Any) -> bool:

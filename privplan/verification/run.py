@@ -86,7 +86,10 @@ class Run(Shown):
             return None, None
         header = evidence.header
         if self.record.status == "running":
-            return header, None if evidence.torn else evidence.fault
+            # The last line may be written at this moment.
+            if evidence.torn:
+                return header, None
+            return header, evidence.fault
         if evidence.fault is not None or not isinstance(header, EvidenceHeader):
             return header, evidence.fault
         rounds = tuple(evidence.of_releases.values())

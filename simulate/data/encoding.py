@@ -90,7 +90,9 @@ def encode(
             inputs.append(_encoded(name, columns[name], stated[name]))
     records = np.concatenate(inputs, 1)
     # A module that has embeddings only gets whole numbers.
-    return (records if encoded else records.astype(np.int64)), places
+    if not encoded:
+        records = records.astype(np.int64)
+    return records, places
 
 
 def _codes(name: str, values: Sequence[Any]) -> np.ndarray:

@@ -260,4 +260,4 @@ def _fields(line: ReleaseRecord) -> Iterator[tuple[str, Field]]:
     cohort = "cohort" if line.unit == "client" else "batches"
     for share in line.shares:
         for name, value in share:
-            yield cohort if name == "cohort" else name, value
+            yield (cohort if name == "cohort" else name), value

@@ -211,7 +211,8 @@ def _share(
         if plan.clipping is not None:
             norm = plan.clipping.bound
         clip_bound = norm * plan.clip_factor(group)
-        clip_bound *= group.scale if world.recipe.scaled else 1
+        if world.recipe.scaled:
+            clip_bound *= group.scale
 
     weight = rule_of(world.recipe.weight, plan)
     return GroupShare(

@@ -139,7 +139,10 @@ class Direction:
         log_equal = 0.0
         for pair, count in self.pairs:
             variation = delta_of(pair, 0.0)[1]
-            log_equal += count * math.log1p(-variation) if variation < 1 else -math.inf
+            if variation < 1:
+                log_equal += count * math.log1p(-variation)
+            else:
+                log_equal = -math.inf
         rounding = 1 + _ROUNDING * (1 + self.rounds)
         return min(1.0, -math.expm1(log_equal) * rounding)
 

@@ -245,7 +245,8 @@ def _nodes(chain: _Chain, t: int, call: bool, w: Array, later: Array) -> _Nodes:
     start = np.clip(start, 0, len(later) - count)
     z = (later[start[:, None] + np.arange(count)] - w[:, None]) / step
 
-    masses = _hat_masses(z, cell, float(exponents.min() if call else exponents.max()))
+    exponent = exponents.min() if call else exponents.max()
+    masses = _hat_masses(z, cell, float(exponent))
     # The rule is only as good as said up to there.
     is_near = np.abs(z) <= _FARTHEST
     masses *= (is_near[:, :-1] & is_near[:, 1:])[..., None]

@@ -173,7 +173,8 @@ def neighbours_p_value(
         drawn = np.asarray(cohort, dtype=np.int64)
         firsts = drawn[drawn // distance % 2 == 0]
         count += int(np.isin(firsts + distance, drawn).sum())
-        mean += pairs * size * (size - 1) / (n * (n - 1)) if n > 1 else 0.0
+        if n > 1:
+            mean += pairs * size * (size - 1) / (n * (n - 1))
     if count <= mean or mean == 0:
         return 1.0
     return float(np.exp(min(0.0, count - mean - count * np.log(count / mean))))
