@@ -170,7 +170,22 @@ def _checked(field: str, result: Any, like: Tensor) -> tuple[Tensor, State]:
             shape = tuple(vector.shape)
             raise InputError.one(place, rule, f"{shape}, {vector.dtype}")
     rule = "must return a vector and the state, which has tensors by name"
-    raise InputError.one(place, rule, type(result).__name__)
+    raise InputError.one(place, rule, _kind_of(result))
+
+
+def _kind_of(result: Any) -> str:
+    """What a rule returned, and the first part of it that is no tensor."""
+    if not (isinstance(result, tuple) and len(result) == 2):
+        return type(result).__name__
+    vector, state = result
+    if not isinstance(vector, Tensor):
+        return f"{type(vector).__name__} for the vector"
+    if not isinstance(state, Mapping):
+        return f"{type(state).__name__} for the state"
+    for name, value in state.items():
+        if not isinstance(value, Tensor):
+            return f"{type(value).__name__} for {name!r} of the state"
+    return type(result).__name__
 
 
 def models_after(

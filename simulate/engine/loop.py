@@ -291,6 +291,13 @@ def evaluate_if_due(
     score = finite_or_none(measures.accuracy)
     point = RoundMetrics(round=progress.round, accuracy=score, loss=measures.loss)
     _log.info("round %d of %d: score %s", progress.round, experiment.rounds, score)
+    if measures.loss is None:
+        # The largest of outputs that are no numbers is the first: that looks like a
+        # score.
+        _log.warning(
+            "round %d: the model's loss is not finite, so its score says nothing",
+            progress.round,
+        )
 
     # Only measures of all clients, or of all test records, serve as the final ones.
     is_complete = rows is None

@@ -1,5 +1,6 @@
 """Methods of a user's: their state, how they are named, the recipe they go without."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -98,10 +99,40 @@ def test_rules_of_the_project_around_an_own_one_pass_its_state_on():
     assert torch.equal(after["own aggregator: mean"], torch.ones(3))
 
 
-@pytest.mark.parametrize("result", [None, (1, None), (1, {"rounds": 2}), (1, 2, 3)])
-def test_what_is_no_state_is_refused_in_one_line(result):
-    with pytest.raises(InputError, match=r"algorithm\.server: must return a vector"):
+@pytest.mark.parametrize(
+    ("result", "kind"),
+    [
+        (None, "NoneType"),
+        ((1, None), "int for the vector"),
+        ((torch.ones(3), None), "NoneType for the state"),
+        ((torch.ones(3), {"rounds": 2}), "int for 'rounds' of the state"),
+        ((1, 2, 3), "tuple"),
+    ],
+)
+def test_what_is_no_state_is_refused_in_one_line(result, kind):
+    with pytest.raises(
+        InputError, match=r"algorithm\.server: must return a vector"
+    ) as caught:
         _checked("server", result, torch.ones(3))
+    assert kind in str(caught.value)
+
+
+def test_a_model_that_is_no_number_is_said_to_have_no_score(
+    plan, mine, tmp_path, caplog
+):
+    def build(plan, hyperparameters):
+        server = Server(
+            "nan", lambda theta: {}, lambda theta, step, state: (theta * math.nan, {})
+        )
+        return replace(mine(plan, hyperparameters), server=server)
+
+    register("Mine", plan=as_given, unit="client", released="sums", source="me")(build)
+    short = plan.spec.model_copy(update={"rounds": 1})
+    short_plan = privplan.solve(short, second_opinion=False)
+    simulate.train(
+        short_plan, dataset="digits", algorithm="Mine", folder=tmp_path / "run"
+    )
+    assert "round 1: the model's loss is not finite" in caplog.text
 
 
 @pytest.fixture(scope="module")
