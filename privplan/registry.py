@@ -21,7 +21,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from importlib.util import find_spec
 from pkgutil import iter_modules
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from privplan.errors import InputError, did_you_mean
 
@@ -30,7 +30,9 @@ T = TypeVar("T")
 
 @cache
 def _all_points(path: tuple[str, ...]) -> EntryPoints:
-    return entry_points()
+    # Before Python 3.12 the groups of all points come in another class, which selects
+    # alike.
+    return cast(EntryPoints, entry_points())
 
 
 def points(group: str) -> EntryPoints:

@@ -83,12 +83,14 @@ def attack_table(plan: Plan, risks: Sequence[GroupRisk], caption: str) -> Table:
         risks: of its groups.
         caption: from which releases they follow.
     """
-    spent = {row.group: row.epsilon_upper for row in plan.certificate if row.guarantee}
+    planned = {
+        row.group: row.epsilon_upper for row in plan.certificate if row.guarantee
+    }
     cells: dict[str, Cell] = {
         "group": "group",
         "clients": lambda risk: plan.group(risk.group).clients,
         "budget epsilon": lambda risk: f"{plan.group(risk.group).epsilon:g}",
-        "spent epsilon": lambda risk: rounded_up(spent[risk.group], 2),
+        "planned epsilon": lambda risk: rounded_up(planned[risk.group], 2),
         "right guesses of 100 (blind: 50)": lambda risk: rounded_up(
             right_guesses(risk)
         ),

@@ -84,7 +84,9 @@ def test_the_page_of_a_plan_has_its_budgets_and_an_attackers_chances(folder, wor
         caught = math.ceil(10 * 100 * risk.curve.true_positives[1]) / 10
         advantage = math.ceil(1000 * risk.curve.advantage) / 1000
         chances = f"{right:g} {advantage:g} {caught:g} "
-        assert f"{group.name} {group.clients} {group.epsilon:g} {chances}" in words
+        planned = plan.certificate.of(group.name).epsilon
+        epsilons = f"{group.epsilon:g} {math.ceil(100 * planned) / 100:g}"
+        assert f"{group.name} {group.clients} {epsilons} {chances}" in words
 
 
 def test_the_page_alone_reproduces_the_plan(tmp_path, undrawn):

@@ -69,15 +69,15 @@ def command(
     if bundles:
         rule = "must be a plan, a run, results or a book; of a bundle, privplan verify"
         raise InputError.one("report", f"{rule} {bundles[0]}", bundles[0])
-    if form == "html" and output and Path(output).suffix not in PAGE_SUFFIXES:
-        rule = f"must end in {' or '.join(PAGE_SUFFIXES)}, as the page is HTML"
-        raise InputError.one("output", rule, output)
     output = output or ("report.html" if form == "html" else None)
     inside = itertools.chain.from_iterable(
         Path(source).rglob("*") for source in sources
     )
     read = [path for path in inside if path.suffix != ".html"]
     refuse_overwriting([*sources, *read], [output])
+    if form == "html" and Path(output or "").suffix not in PAGE_SUFFIXES:
+        rule = f"must end in {' or '.join(PAGE_SUFFIXES)}, as the page is HTML"
+        raise InputError.one("output", rule, output)
     if budgets and not is_book(sources[0]):
         raise InputError.one("budget", "is only for a budget book", budgets[0])
     if len(sources) > 1:
