@@ -1,12 +1,10 @@
 """Faults of style: what makes a file hard to read, by rules over its syntax tree.
 
-The rules, and what to write instead, stand in ``docs/decisions/style.md``. A file that
-``tests/structure/not_yet_rewritten.txt`` names may still break them. Every other Python
-file that git tracks below ``ROOTS`` may not.
+The rules, and what to write instead, stand in ``docs/decisions/style.md``. No Python
+file that git tracks below ``ROOTS`` breaks them.
 
     python benchmarks/style.py FILE...              faults of files, with line numbers
     python benchmarks/style.py --summary [PATH...]  how dense files or folders are
-    python benchmarks/style.py --update             drop rewritten files from the list
 """
 
 from __future__ import annotations
@@ -26,7 +24,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOTS = ("privplan", "simulate", "tests", "benchmarks")
-NOT_YET_REWRITTEN = ROOT / "tests" / "structure" / "not_yet_rewritten.txt"
 # Inputs of lint's tests: scripts as strangers write them.
 EXCLUDED = ("tests/contrib/lint/broken/", "tests/contrib/lint/sound/")
 RUFF = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["ruff"]
@@ -79,12 +76,6 @@ class Fault:
 def faults(text: str) -> list[Fault]:
     """All faults of a file's text, by line."""
     return sorted(set(_each_fault(text)))
-
-
-def breaks_a_rule(name: str) -> bool:
-    """Whether a file has a fault; it is read only as far as its first one."""
-    text = (ROOT / name).read_text(encoding="utf-8")
-    return next(_each_fault(text), None) is not None
 
 
 def _each_fault(text: str) -> Iterator[Fault]:
@@ -430,12 +421,6 @@ def tracked(*paths: str) -> list[str]:
     )
 
 
-def not_yet_rewritten() -> list[str]:
-    """The files that may still break the rules."""
-    lines = NOT_YET_REWRITTEN.read_text(encoding="utf-8").splitlines()
-    return [line for line in lines if line and not line.startswith("#")]
-
-
 def broken_files(files: Iterable[str]) -> dict[str, list[Fault]]:
     """The faults of those files that have any."""
     broken: dict[str, list[Fault]] = {}
@@ -444,21 +429,6 @@ def broken_files(files: Iterable[str]) -> dict[str, list[Fault]]:
         if file_faults:
             broken[name] = file_faults
     return broken
-
-
-def update() -> None:
-    """Drop files that are gone or break no rule from the list; never add one."""
-    head = [
-        line
-        for line in NOT_YET_REWRITTEN.read_text(encoding="utf-8").splitlines()
-        if line.startswith("#")
-    ]
-    present = [name for name in not_yet_rewritten() if (ROOT / name).is_file()]
-    remaining = sorted(filter(breaks_a_rule, present))
-    NOT_YET_REWRITTEN.write_text(
-        "\n".join([*head, *remaining]) + "\n", encoding="utf-8"
-    )
-    print(f"{len(remaining)} files to rewrite")
 
 
 def summary(groups: dict[str, list[str]]) -> None:
@@ -482,13 +452,8 @@ def main() -> None:
     parser.add_argument(
         "--summary", action="store_true", help="density, one row per path"
     )
-    parser.add_argument(
-        "--update", action="store_true", help="drop rewritten files from the list"
-    )
     options = parser.parse_args()
-    if options.update:
-        update()
-    elif options.summary:
+    if options.summary:
         groups = {path: tracked(path) for path in options.paths}
         if not groups:
             core = [
