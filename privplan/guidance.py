@@ -70,6 +70,7 @@ INSTEAD = {
     "predict": "run.model()(records)",
     "Spec.save": "yaml.safe_dump(spec.plain())",
     "Plan.epsilon": "plan.certificate['strict'].epsilon",
+    "Plan.delta": "plan.groups['strict'].delta",
     "Plan.noise_multiplier": "plan.groups['strict'].noise_multiplier",
     "GroupVerdict.epsilon": ".budget, .planned or .realised_upper",
     "TrainedRun.save": "torch.save(run.model().state_dict(), 'model.pt')",
@@ -115,6 +116,10 @@ def _answer(owner: Any, name: str) -> str | None:
         return f"{getattr(owner, '__name__', '')}.{meant}"
     if "names" in public and name in owner.names:
         return f"[{name!r}]"
+    # A plan does not repeat what its spec says.
+    spec = getattr(owner, "spec", None)
+    if name in getattr(type(spec), "model_fields", ()):
+        return f"plan.spec.{name}"
     if INSTEAD.get(meant):
         return INSTEAD[meant]
     if meant in package.STABLE:

@@ -249,7 +249,10 @@ def _shape_fault(
         return Fault("model", rule, type(logits).__name__)
     targets = objective.targets_of(probe.y)
     if classes is not None:
-        rule = f"must return logits of shape ({count}, {classes}) for {count} records"
+        rule = (
+            f"must return logits of shape ({count}, {classes}) for {count} records, as "
+            f"labels go from 0 to {classes - 1}"
+        )
         fits = logits.ndim == 2 and len(logits) == count and logits.shape[1] >= classes
     elif targets.is_floating_point():
         rule = (

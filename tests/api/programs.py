@@ -46,6 +46,8 @@ GUESSES: dict[str, str | None] = {
     "privplan.what_if(plan, {'rounds': [2, 4]}).plot()": None,
     "plan.history('strict')": None,
     "plan.history('strickt')": "did you mean strict?",
+    "plan.rounds": "write plan.spec.rounds",
+    "plan.delta": "write plan.groups['strict'].delta",
     "plan.groups['loose'].weight, plan.groups[0], [one.name for one in plan.groups]": None,
     "assert len(repr(plan)) < 2000": None,
     "privplan.load_run('run').metrics": None,
