@@ -260,8 +260,11 @@ def closing_lines(verdict: Verdict, *, scores: bool = True) -> list[str]:
     if verdict.simulation_only:
         noise = "; noise drawn from a recorded seed: simulation only"
     todo = "compare it with the one that was approved"
-    if any("is the approved one" in check.reason for check in verdict.checks[:1]):
-        todo = "the approved one"
+    for check in verdict.checks[:1]:  # the check of the plan
+        if "is the approved one" in check.reason:
+            todo = "the approved one"
+        elif "approved was" in check.reason:
+            todo = "not the approved one"
     whom = verdict.whom()
     for group in verdict.groups:
         if OF_PERSON in group.sampling:
