@@ -26,8 +26,8 @@ class Comparison(Value):
         name: what was compared, such as ``releases`` or ``noise_state``.
         compared: number of comparisons.
         differ: number of those that differ by more than the tolerance.
-        largest: largest deviation, relative to the largest coordinate or to the
-            recorded value.
+        largest: largest deviation: of releases in standard deviations of their noise,
+            else relative to the replayed value.
     """
 
     name: str

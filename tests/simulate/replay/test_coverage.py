@@ -62,7 +62,9 @@ QUICK = {
 @pytest.mark.parametrize(
     "run",
     [
-        pytest.param(run, marks=() if run in QUICK else pytest.mark.slow)
+        pytest.param(
+            run, marks=() if run in QUICK else pytest.mark.slow, id="-".join(run)
+        )
         for run in runs()
     ],
 )
