@@ -92,6 +92,10 @@ class OwnParts:
                 raise InputError.one("data", rule, record.dataset)
             data, assigned = self.data.prepared(plan.groups)
         elif record.is_on_own_data:
+            if not record.configuration.get("own_data"):
+                # The run names its data as public ones: nobody would be asked for them.
+                rule = "must be registered by privplan or an installed package"
+                raise InputError.one("dataset", rule, record.dataset)
             rule = "must be given again for a run on own data, with --data"
             raise NotGivenError.one("data", rule, "none")
         else:

@@ -97,8 +97,17 @@ def final_vector(folder: Path, model: Model | None = None) -> FinalVector:
 
 
 def algorithm_of(plan: Plan, record: RunRecord) -> Algorithm:
-    """The algorithm of a run, built from the registry for the plan that it executed."""
-    return ALGORITHMS.get(record.algorithm).build(plan, settings_of(record))
+    """The algorithm of a run, built from the registry for the plan that it executed.
+
+    Raises:
+        InputError: for a name that no run has, and settings that the algorithm has not.
+    """
+    entry = ALGORITHMS.get(record.algorithm)
+    # Users may write a name in any case; a run has it as it is registered.
+    if entry.name != record.algorithm:
+        rule = f"must be written {entry.name}"
+        raise InputError.one("record.algorithm", rule, record.algorithm)
+    return entry.build(plan, settings_of(record))
 
 
 def settings_of(record: RunRecord) -> Hyperparameters:

@@ -21,6 +21,7 @@ from privplan.secure_stream import NoiseKey
 from privplan.verification.verify import judge, load_run
 from simulate import mechanisms
 from simulate.engine.loop import train
+from simulate.replay.model import algorithm_of
 from simulate.runs import evidence_writer
 from simulate.runs.ledger_writer import MemoryLedger
 from simulate.runs.request import Request, prepare
@@ -358,6 +359,26 @@ def test_no_name_that_cannot_be_saves_a_run_from_execution(run, tmp_path, change
     renamed = _renamed(run, tmp_path / "run", **changes)
     assert privplan.verify(renamed).outcome == "unverified"
     with pytest.raises(UnverifiedRunError, match=next(iter(changes))):
+        publish(renamed, tmp_path / "bundle")
+
+
+def test_a_name_in_another_case_is_no_name_of_a_run(run, tmp_path):
+    renamed = _renamed(run, tmp_path / "run", algorithm="plAnned")
+    with pytest.raises((InputError, UnverifiedRunError)):
+        publish(renamed, tmp_path / "bundle")
+    plan = Plan.load(renamed / PLAN)
+    record = RunRecord.load(renamed)
+    with pytest.raises(InputError, match="must be written planned"):
+        algorithm_of(plan, record)
+
+
+def test_data_that_nobody_registered_save_no_run_from_execution(short_plan, tmp_path):
+    folder = tmp_path / "secure"
+    execute(Request(short_plan, "planned", "digits", folder, seed=2, noise="secure"))
+    assert privplan.verify(folder).level == "executed"
+    renamed = _renamed(folder, tmp_path / "run", dataset="eigits")
+    assert privplan.verify(renamed).outcome == "unverified"
+    with pytest.raises(UnverifiedRunError, match="dataset: must be registered"):
         publish(renamed, tmp_path / "bundle")
 
 
