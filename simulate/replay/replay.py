@@ -135,7 +135,7 @@ class Replay:
         commitment = self.record.configuration.get("noise_commitment")
         key = NoiseKey.of_run(folder, commitment, noise_key)
         name = self.record.algorithm
-        if name not in ALGORITHMS.names():
+        if name not in ALGORITHMS:
             self.comparisons.missing = (
                 f"{name} cannot be executed again: it is unknown here"
             )

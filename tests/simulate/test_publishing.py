@@ -364,7 +364,8 @@ def test_no_name_that_cannot_be_saves_a_run_from_execution(run, tmp_path, change
 
 def test_a_name_in_another_case_is_no_name_of_a_run(run, tmp_path):
     renamed = _renamed(run, tmp_path / "run", algorithm="plAnned")
-    with pytest.raises((InputError, UnverifiedRunError)):
+    assert privplan.verify(renamed).outcome == "broken"
+    with pytest.raises(BrokenRunError, match="must be written planned"):
         publish(renamed, tmp_path / "bundle")
     plan = Plan.load(renamed / PLAN)
     record = RunRecord.load(renamed)
