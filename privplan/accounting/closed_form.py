@@ -113,8 +113,12 @@ def noise_multiplier(
         raise InputError.one("sampling_ratio", "must be in (0, 1]", sampling_ratio)
     if not rounds >= 1:
         raise InputError.one("rounds", "must be 1 or more", rounds)
-    root = math.sqrt(_FACTOR * rounds * (epsilon + 2 * math.log(1 / delta)))
-    return sampling_ratio * root / epsilon
+    return sampling_ratio * math.sqrt(squared_noise_factor(epsilon, delta, rounds))
+
+
+def squared_noise_factor(epsilon: float, delta: float, rounds: int) -> float:
+    """The c of sigma^2 = c q^2: 7 T (epsilon + 2 log(1/delta)) / epsilon^2."""
+    return _FACTOR * rounds * (epsilon + 2 * math.log(1 / delta)) / epsilon**2
 
 
 def conditions(

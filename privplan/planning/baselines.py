@@ -80,6 +80,7 @@ def one_sum(
         np.full(len(noise), relative_std),
         np.ones(len(noise)),
         "joint",
+        noise_provision(spec),
     )
     groups = tuple(
         GroupPlan(
@@ -170,7 +171,13 @@ def strictest(spec: Spec) -> Plan:
             release="joint",
             objective=ObjectiveValue(name="strictest", value=value),
             bound=published_terms(
-                problem, shares, cohorts, noise, nothing_dropped, "joint"
+                problem,
+                shares,
+                cohorts,
+                noise,
+                nothing_dropped,
+                "joint",
+                noise_provision(even),
             ),
             status="evaluated: the strictest budget for everybody, uniform ratios",
         ),

@@ -1,8 +1,9 @@
 """Convergence bounds as symbolic expressions, one per source of error.
 
 Bounds that their papers state with O(.) have every hidden constant set to 1 and say so
-in their source. SymPy is imported when a bound is made. Objectives add bounds of their
-own (``privplan.planning.objectives``); ``privplan.planning.explain`` lists them all.
+in their source. Those that the planner computes are its own functions, with symbols
+instead of numbers. SymPy is imported when a bound is made. Objectives add bounds of
+their own (``privplan.planning.objectives``); ``privplan.planning.explain`` lists them.
 """
 
 from __future__ import annotations
@@ -14,8 +15,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from privplan.errors import InputError
-from privplan.values import Positive, Value
+from privplan.planning.error import ReleaseKind, squared_noise_multiplier
+from privplan.planning.theorem_3 import (
+    Training,
+    problem_1_terms,
+    step_constants,
+    theorem_3_terms,
+)
 from privplan.yaml_text import load_yaml
 
 
@@ -72,37 +81,37 @@ def per_group(groups: int, names: str) -> list[list[Any]]:
     return symbols_by_name
 
 
-class StepConstants(Value):
-    """Constants that depend on local training only.
-
-    Source: GDPFed+, Theorem 3 and Appendix F.
-
-    Attributes:
-        progress: eta tau, the length of local training per unit of gradient.
-        mu4: 32 eta tau + eta + eta / tau, factor of local variance; mu2 = L mu4.
-        mu5: 4 / (eta tau), factor of privacy noise; mu3 = L mu5.
-    """
-
-    progress: Positive
-    mu4: Positive
-    mu5: Positive
+def arrays(groups: int, names: str) -> list[Any]:
+    """For each name its symbols as an array, which formulas take as numbers."""
+    return [np.array(row, dtype=object) for row in per_group(groups, names)]
 
 
-def step_constants(learning_rate: float, steps: int) -> StepConstants:
-    """Returns the constants for a learning rate eta and tau local steps."""
-    progress = learning_rate * steps
-    mu4 = 32 * progress + learning_rate + learning_rate / steps
-    return StepConstants(progress=progress, mu4=mu4, mu5=4 / progress)
+def squared_noise(groups: int, joint: bool) -> Any:
+    """Squared noise multiplier of the sparse weighted mean; ``v`` is the provision."""
+    weights, cohorts, noise, fractions = arrays(groups, "w r sigma k")
+    release: ReleaseKind = "joint" if joint else "per_group"
+
+    def largest(squares: Any) -> Any:
+        return _symbolic().Max(*squares, evaluate=False)
+
+    return symbol("v") * squared_noise_multiplier(
+        weights, cohorts, noise, release, fractions, largest
+    )
 
 
 def _theorem_3(groups: int, joint: bool) -> Bound:
     """Theorem 3 of GDPFed+, with sparsified updates."""
-    eta, tau, smooth, rounds, gap = symbols("eta tau L T Delta")
-    dim, clip, kappa = symbols("d C kappa")
-    mu1 = 4 * smooth * eta * tau + 4 * smooth * eta + 64 * smooth
-    mu2 = 32 * smooth * eta * tau + smooth * eta + smooth * eta / tau
-    mu3 = 4 * smooth / (eta * tau)
-    squared_noise = squared_noise_multiplier(groups, joint)
+    eta, tau, rounds, dim, clip, smooth, gap, kappa = symbols(
+        "eta tau T d C L Delta kappa"
+    )
+    weights, fractions, deviations = arrays(groups, "w k zeta")
+    terms = theorem_3_terms(
+        Training(eta, tau, rounds, dim, clip, smooth, gap, kappa**2),
+        weights,
+        fractions,
+        deviations**2,
+        squared_noise(groups, joint),
+    )
     # beta bounds the dissimilarity of local gradients (Assumption 3).
     beta = symbol("beta")
     steps = 1 / (4 * smooth * beta**2 * (tau + 1) + 8 * smooth * tau * beta**2)
@@ -110,12 +119,7 @@ def _theorem_3(groups: int, joint: bool) -> Bound:
         "gdpfed_plus",
         "GDPFed+, Theorem 3 (last term with r_m^2, as its proof has it)",
         "mean squared norm of the gradient",
-        {
-            "progress": 8 * gap / (eta * tau * rounds),
-            "dissimilarity": mu1 * kappa**2,
-            "local_variance": mu2 * _lost_variance(groups),
-            "privacy_noise": mu3 * dim * clip**2 * squared_noise,
-        },
+        terms,
         {
             "local rate": (eta, steps),
             "rate of all steps": (eta, 1 / (16 * tau * smooth)),
@@ -123,40 +127,16 @@ def _theorem_3(groups: int, joint: bool) -> Bound:
     )
 
 
-def _lost_variance(groups: int) -> Any:
-    """Local variance, and what sparsification adds to it: its terms in Theorem 3."""
-    dim = symbol("d")
-    rows = zip(*per_group(groups, "w k zeta"), strict=True)
-    return sum(w * ((1 - k) ** 2 + 1) * dim * z**2 for w, k, z in rows)
-
-
 def _problem_1(groups: int, joint: bool) -> Bound:
     """The terms of Theorem 3 that depend on the plan."""
-    eta, tau = symbols("eta tau")
-    weights, fractions = per_group(groups, "w k")
-    mu4 = 32 * eta * tau + eta + eta / tau
-    rows = zip(weights, fractions, strict=True)
-    lost = sum(w * (1 - k) ** 2 for w, k in rows)
+    constants = step_constants(*symbols("eta tau"))
+    weights, fractions = arrays(groups, "w k")
     return Bound(
         "problem_1",
         "GDPFed+, Appendix F (what planning can move of Theorem 3)",
         "in units of L d C^2",
-        {
-            "local_variance": mu4 * sum(weights),
-            "sparsification": mu4 * lost,
-            "privacy_noise": 4 / (eta * tau) * squared_noise_multiplier(groups, joint),
-        },
+        problem_1_terms(constants, weights, fractions, squared_noise(groups, joint)),
     )
-
-
-def squared_noise_multiplier(groups: int, joint: bool) -> Any:
-    """Squared noise multiplier of the sparse weighted mean; ``v`` is the provision."""
-    sympy = _symbolic()
-    rows = zip(*per_group(groups, "w sigma r k"), strict=True)
-    parts = [k * (w * s / r) ** 2 for w, s, r, k in rows]
-    if joint:
-        return symbol("v") * sympy.Max(*parts, evaluate=False)
-    return symbol("v") * sum(parts)
 
 
 _FILE = Path(__file__).with_suffix(".yaml")

@@ -23,9 +23,10 @@ h^2 / p_m and A = price d C^2:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,6 +125,34 @@ class Coefficients:
     shares: Floats
 
 
+def error_coefficients(
+    noise_price: Any,
+    dimension: Any,
+    clipping_norm: Any,
+    shares: Any,
+    sampling_price: Any = 0.0,
+    update_norm: Any = 0.0,
+    heterogeneity: Any = 0.0,
+) -> Coefficients:
+    """Coefficients of numbers or symbols, by default of the noise alone.
+
+    Args:
+        noise_price: price of the noise (rho).
+        dimension: parameters of the model (d).
+        clipping_norm: C.
+        shares: p_m, shape (groups,).
+        sampling_price: price of the sampling (rho_s).
+        update_norm: s.
+        heterogeneity: h.
+    """
+    return Coefficients(
+        noise=noise_price * dimension * clipping_norm**2,
+        sampling=sampling_price * update_norm**2,
+        bias=heterogeneity**2,
+        shares=shares,
+    )
+
+
 @dataclass(frozen=True)
 class Terms:
     """The three terms of the error, in squared norm of an update."""
@@ -138,14 +167,45 @@ class Terms:
         return self.noise + self.sampling + self.bias
 
 
+def squared_noise_multiplier(
+    weights: Any,
+    cohorts: Any,
+    noise: Any,
+    release: ReleaseKind,
+    kept_fractions: Any = 1.0,
+    largest: Callable[[Any], Any] = np.max,
+) -> Any:
+    """nu^2: the largest k_m (w_m sigma_m / r_m)^2 in one sum of all, else their sum.
+
+    Args:
+        weights: w_m, shape (groups,), numbers or symbols as all that follows.
+        cohorts: r_m, shape (groups,).
+        noise: sigma_m, shape (groups,).
+        release: one noisy sum of all groups, or one per group.
+        kept_fractions: k_m / d of sparsified updates, shape (groups,).
+        largest: the maximum of an array.
+    """
+    squares = kept_fractions * (weights * noise / cohorts) ** 2
+    return largest(squares) if release == "joint" else squares.sum()
+
+
 def mean_noise_multiplier(
     weights: Floats, cohorts: Floats, noise: Floats, release: ReleaseKind
 ) -> float:
     """nu: noise per coordinate of the weighted mean update, over the clipping norm."""
-    shares = weights * noise / cohorts
-    if release == "joint":
-        return float(shares.max())
-    return float(np.sqrt(np.sum(shares**2)))
+    return math.sqrt(squared_noise_multiplier(weights, cohorts, noise, release))
+
+
+def error_terms(
+    weights: Any, cohorts: Any, squared_noise: Any, coefficients: Coefficients
+) -> Terms:
+    """The error by nu^2, in numbers or symbols; weights and cohorts (groups,)."""
+    chi_square = ((weights - coefficients.shares) ** 2 / coefficients.shares).sum()
+    return Terms(
+        noise=coefficients.noise * squared_noise,
+        sampling=coefficients.sampling * (weights**2 / cohorts).sum(),
+        bias=coefficients.bias * chi_square,
+    )
 
 
 def terms(
@@ -156,13 +216,9 @@ def terms(
     release: ReleaseKind,
 ) -> Terms:
     """The error of cohorts, noise multipliers and weights, each of shape (groups,)."""
-    nu = mean_noise_multiplier(weights, cohorts, noise, release)
-    chi_square = np.sum((weights - coefficients.shares) ** 2 / coefficients.shares)
-    return Terms(
-        noise=coefficients.noise * nu**2,
-        sampling=float(coefficients.sampling * np.sum(weights**2 / cohorts)),
-        bias=float(coefficients.bias * chi_square),
-    )
+    squared_noise = squared_noise_multiplier(weights, cohorts, noise, release)
+    error = error_terms(weights, cohorts, squared_noise, coefficients)
+    return Terms(float(error.noise), float(error.sampling), float(error.bias))
 
 
 # Exact weights of least error for given cohorts and noise, with floors on the weights.

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from privplan.planning.error import Allocation, mean_noise_multiplier, terms
+from privplan.planning.error import Allocation, error_terms, terms
 from privplan.planning.noise import log_excess
 from privplan.planning.noise_curves import NoiseCurves
 from privplan.planning.task import ErrorModel
@@ -56,11 +56,10 @@ def allowed_noise(model: ErrorModel, best: Allocation, cohorts: Floats) -> float
         cohorts: r_m, shape (groups,).
     """
     coefficients = model.task.coefficients
-    nu = mean_noise_multiplier(best.weights, best.cohorts, best.noise, "joint")
     error = terms(best.weights, best.cohorts, best.noise, coefficients, "joint")
-    sampling = coefficients.sampling * float(np.sum(best.weights**2 / cohorts))
-    slack = model.task.slack * (1 - _MARGIN) * error.total
-    squared_nu = nu**2 + (error.sampling - sampling + slack) / coefficients.noise
+    without_noise = error_terms(best.weights, cohorts, 0.0, coefficients).total
+    allowed_error = (1 + model.task.slack * (1 - _MARGIN)) * error.total
+    squared_nu = (allowed_error - without_noise) / coefficients.noise
     return math.sqrt(max(squared_nu, 0.0))
 
 

@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from privplan.accounting.audibility import AUDIBLE, audibility
 from privplan.accounting.calibrate import LEAST_RATIO
+from privplan.accounting.closed_form import squared_noise_factor
 from privplan.accounting.release import Relation, SamplingLaw, Unit
 from privplan.errors import InfeasibleError
-from privplan.planning.bounds import StepConstants, step_constants
 from privplan.planning.error import Allocation, fill, mean_noise_multiplier
+from privplan.planning.theorem_3 import StepConstants, step_constants
 from privplan.spec.planning import LEAST_SHARE as LEAST_SHARE_OF_SPECS
 from privplan.spec.spec import Spec
 
@@ -98,14 +99,12 @@ class Problem:
 
     @property
     def closed_form_factors(self) -> tuple[float, ...]:
-        """c_m of Theorem 1, where sigma_m^2 = c_m q_m^2.
-
-        c_m = 7 T (epsilon_m + 2 log(1 / delta_m)) / epsilon_m^2 (GDPFed+, Theorem 1).
-        """
+        """c_m of Theorem 1, where sigma_m^2 = c_m q_m^2 (GDPFed+)."""
         factors: list[float] = []
         for group, epsilon in enumerate(self.epsilons):
-            spent = epsilon + 2 * math.log(1 / self.deltas[group])
-            factors.append(7 * self.rounds_of(group) * spent / epsilon**2)
+            delta = self.deltas[group]
+            rounds = self.rounds_of(group)
+            factors.append(squared_noise_factor(epsilon, delta, rounds))
         return tuple(factors)
 
 

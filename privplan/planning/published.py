@@ -35,16 +35,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from privplan.planning.bounds import StepConstants
 from privplan.planning.error import (
     ReleaseKind,
     fill,
-    mean_noise_multiplier,
     participation,
+    squared_noise_multiplier,
 )
 from privplan.planning.noise import least_noise
 from privplan.planning.problem import Problem
 from privplan.planning.task import project
+from privplan.planning.theorem_3 import StepConstants, problem_1_terms
 from privplan.spec.spec import Spec
 
 Floats = NDArray[np.float64]
@@ -116,38 +116,40 @@ def published_terms(
     noise: Floats,
     kept_fractions: Floats,
     release: ReleaseKind,
+    provision: float = 1.0,
 ) -> dict[str, float]:
     """The terms of Theorem 3 that depend on the plan, as in Appendix F.
 
-    In units of L d C^2 (smoothness, parameters, squared clipping norm), with the local
-    variance at its bound C^2. Theorem 3 prints r_m q_m in its last term; its proof and
-    Problem 1 have r_m^2, which is used here.
+    Args:
+        problem: the planning problem.
+        weights: w_m, shape (groups,).
+        cohorts: r_m, shape (groups,).
+        noise: sigma_m, shape (groups,).
+        kept_fractions: k_m / d, shape (groups,).
+        release: one noisy sum of all groups, or one per group.
+        provision: ``problem.noise_provision``, a factor on the squared noise.
     """
-    constants = problem.constants
-    kept_weights = weights * np.sqrt(kept_fractions)
-    nu_squared = mean_noise_multiplier(kept_weights, cohorts, noise, release) ** 2
-    lost = np.sum(weights * (1 - kept_fractions) ** 2)
-    return {
-        "local_variance": constants.mu4,
-        "sparsification": float(constants.mu4 * lost),
-        "privacy_noise": float(constants.mu5 * nu_squared),
-    }
+    squared_noise = provision * squared_noise_multiplier(
+        weights, cohorts, noise, release, kept_fractions
+    )
+    terms = problem_1_terms(problem.constants, weights, kept_fractions, squared_noise)
+    return {name: float(value) for name, value in terms.items()}
 
 
 def published_value(
     problem: Problem, cohorts: Floats, noise: Floats, sparsified: bool
 ) -> float:
     """Problem 1's objective (Appendix F) for any noise multipliers."""
-    constants = problem.constants
     weights = participation(cohorts, noise)
     kept_fractions = np.ones_like(cohorts)
     if sparsified:
         kept_fractions = best_kept(
-            weights, noise, cohorts, constants, problem.dimension
+            weights, noise, cohorts, problem.constants, problem.dimension
         )
-    local_variance = constants.mu4 * (1 + (1 - kept_fractions) ** 2)
-    noise_term = constants.mu5 * kept_fractions * weights * noise**2 / cohorts**2
-    return float(np.sum(weights * (local_variance + noise_term)))
+    terms = published_terms(
+        problem, weights, cohorts, noise, kept_fractions, "per_group"
+    )
+    return sum(terms.values())
 
 
 def closed_form_noise(problem: Problem, cohorts: Floats) -> Floats:

@@ -25,7 +25,13 @@ from privplan.planning.choices import decide_free_choices, optimised
 from privplan.planning.error import weights
 from privplan.planning.law_choice import with_best_law, with_compared
 from privplan.planning.noise import calibrated
-from privplan.planning.problem import Problem, drawable, problem_of, uniform_cohorts
+from privplan.planning.problem import (
+    Problem,
+    drawable,
+    noise_provision,
+    problem_of,
+    uniform_cohorts,
+)
 from privplan.planning.published import (
     closed_form_value,
     degenerate_warning,
@@ -134,7 +140,13 @@ def rule_based(spec: Spec, problem: Problem) -> Decisions:
     fractions = kept_fractions(spec, problem, cohorts, noise, group_weights)
     value = closed_form_value(problem, cohorts, _is_sparsified(spec))
     bound = published_terms(
-        problem, group_weights, cohorts, noise, fractions, spec.release
+        problem,
+        group_weights,
+        cohorts,
+        noise,
+        fractions,
+        spec.release,
+        noise_provision(spec),
     )
     return Decisions(
         cohorts=cohorts,

@@ -6,8 +6,8 @@ from privplan.accounting.calibrate import noise_multiplier
 from privplan.accounting.certificate import certify
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.plan import GroupPlan, ObjectiveValue, Plan
-from privplan.planning.bounds import step_constants
 from privplan.planning.problem import Problem
+from privplan.planning.theorem_3 import step_constants
 from privplan.spec.spec import Spec
 
 

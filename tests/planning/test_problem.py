@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from privplan.accounting.release import SamplingLaw
 from privplan.errors import InfeasibleError, InputError
-from privplan.planning.bounds import step_constants
 from privplan.planning.error import WEIGHTS, weights
 from privplan.planning.noise import least_noise
 from privplan.planning.problem import drawable, uniform_cohorts, whole_cohorts
 from privplan.planning.published import best_kept
 from privplan.planning.solver import solve
+from privplan.planning.theorem_3 import step_constants
 from tests.planning.problems import make_problem, make_spec, members
 
 

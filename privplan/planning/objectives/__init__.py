@@ -8,27 +8,27 @@ terms, published formulas) and the convergence bounds, never a search or a plann
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
 
 from privplan.errors import InputError
-from privplan.planning.bounds import (
-    Bound,
-    per_group,
+from privplan.planning.bounds import Bound, arrays, squared_noise, symbols
+from privplan.planning.error import (
+    Allocation,
+    Coefficients,
+    error_coefficients,
+    error_terms,
     squared_noise_multiplier,
-    step_constants,
-    symbols,
+    terms,
 )
-from privplan.planning.error import Allocation, Coefficients, terms
 from privplan.planning.problem import (
-    Floats,
     Problem,
     noise_provision,
     provisioned_noise_multiplier,
 )
 from privplan.planning.published import kept_fractions
+from privplan.planning.theorem_3 import Training, theorem_3_terms
 from privplan.spec.planning import OBJECTIVES, ObjectiveRequirements
 from privplan.spec.spec import Spec
 
@@ -145,9 +145,12 @@ class Noise(Objective):
     def coefficients(self, spec: Spec, problem: Problem) -> Coefficients:
         """A = price d C^2 times the provisions; sampling and bias cost nothing."""
         price, _ = variance_coefficients(spec)
-        provision = noise_provision(spec)
-        noise = price * problem.dimension * problem.clipping_norm**2 * provision
-        return Coefficients(noise, 0.0, 0.0, problem.shares)
+        return error_coefficients(
+            price * noise_provision(spec),
+            problem.dimension,
+            problem.clipping_norm,
+            problem.shares,
+        )
 
     def terms(
         self, spec: Spec, problem: Problem, allocation: Allocation
@@ -175,11 +178,15 @@ class Balanced(Noise):
 
     def coefficients(self, spec: Spec, problem: Problem) -> Coefficients:
         """A as for ``noise``, price s^2 for sampling, h^2 for bias."""
-        _, sampling = variance_coefficients(spec)
-        return replace(
-            super().coefficients(spec, problem),
-            sampling=sampling * update_norm_of(spec) ** 2,
-            bias=heterogeneity_of(spec) ** 2,
+        noise, sampling = variance_coefficients(spec)
+        return error_coefficients(
+            noise * noise_provision(spec),
+            problem.dimension,
+            problem.clipping_norm,
+            problem.shares,
+            sampling_price=sampling,
+            update_norm=update_norm_of(spec),
+            heterogeneity=heterogeneity_of(spec),
         )
 
     def terms(
@@ -199,18 +206,18 @@ class Balanced(Noise):
     def bound(self, groups: int, joint: bool) -> Bound:
         """The three terms as expressions."""
         dim, clip, price, scatter, update, heterogeneity = symbols("d C rho rho_s s h")
-        weights, cohorts, shares = per_group(groups, "w r p")
-        rows = list(zip(weights, cohorts, shares, strict=True))
-        squared_noise = squared_noise_multiplier(groups, joint)
+        weights, cohorts, shares = arrays(groups, "w r p")
+        coefficients = error_coefficients(
+            price, dim, clip, shares, scatter, update, heterogeneity
+        )
+        error = error_terms(
+            weights, cohorts, squared_noise(groups, joint), coefficients
+        )
         return Bound(
             "balanced",
             "privplan, docs/planning.md",
             "squared norm of an update",
-            {
-                "noise": price * dim * clip**2 * squared_noise,
-                "sampling": scatter * update**2 * sum(w**2 / r for w, r, _ in rows),
-                "bias": heterogeneity**2 * sum((w - p) ** 2 / p for w, _, p in rows),
-            },
+            {"noise": error.noise, "sampling": error.sampling, "bias": error.bias},
         )
 
     def symbols(self, spec: Spec) -> dict[str, float]:
@@ -268,57 +275,39 @@ class TheoremBound(Noise):
         self, spec: Spec, problem: Problem, allocation: Allocation
     ) -> dict[str, float]:
         """Theorem 3's right-hand side, term by term."""
+        constants = spec.planning.constants
+        if constants is None:
+            rule = "is required for Theorem 3"
+            raise InputError.one("planning.constants", rule, "nothing")
+        weights = allocation.weights
         fractions = kept_fractions(
-            spec, problem, allocation.cohorts, allocation.noise, allocation.weights
+            spec, problem, allocation.cohorts, allocation.noise, weights
         )
-        noise_multiplier = provisioned_noise_multiplier(spec, allocation)
-        return theorem_3_terms(spec, allocation.weights, fractions, noise_multiplier)
+        squared_noise_of_mean = noise_provision(spec) * squared_noise_multiplier(
+            weights, allocation.cohorts, allocation.noise, allocation.release, fractions
+        )
+        training = Training(
+            learning_rate=spec.local.learning_rate,
+            steps=spec.local.steps,
+            rounds=spec.rounds,
+            dimension=problem.dimension,
+            clipping_norm=problem.clipping_norm,
+            smoothness=constants.smoothness,
+            initial_gap=constants.initial_gap,
+            squared_dissimilarity=constants.dissimilarity,
+        )
+        right_side = theorem_3_terms(
+            training,
+            weights,
+            fractions,
+            constants.local_variance,
+            squared_noise_of_mean,
+        )
+        return {name: float(value) for name, value in right_side.items()}
 
     def run_error(self, spec: Spec, problem: Problem, allocation: Allocation) -> float:
         """The value itself: Theorem 3 has a term for the progress over the rounds."""
         return sum(self.terms(spec, problem, allocation).values())
-
-
-def theorem_3_terms(
-    spec: Spec, weights: Floats, fractions: Floats, noise_multiplier: float
-) -> dict[str, float]:
-    """The right-hand side of Theorem 3, term by term, in squared norm of a gradient.
-
-    The last term is mu3 sum k_m w_m^2 C^2 sigma_m^2 / r_m^2 as in its proof (the
-    statement prints r_m q_m); for one release of all groups the sum becomes the
-    maximum. With kept fractions k_m / d that differ the largest is taken, which keeps
-    it a bound.
-
-    Args:
-        spec: the planning problem, with its constants.
-        weights: w_m, shape (groups,).
-        fractions: k_m / d, shape (groups,).
-        noise_multiplier: that of the mean update, in clipping norms.
-
-    Raises:
-        InputError: for a spec without constants.
-    """
-    constants = spec.planning.constants
-    if constants is None:
-        rule = "is required for Theorem 3"
-        raise InputError.one("planning.constants", rule, "nothing")
-    rate = spec.local.learning_rate
-    step = step_constants(rate, spec.local.steps)
-    smooth = constants.smoothness
-    dimension = spec.model.parameters
-
-    mu1 = 4 * smooth * step.progress + 4 * smooth * rate + 64 * smooth
-    mu2 = smooth * step.mu4
-    mu3 = smooth * step.mu5
-    lost = float(np.sum(weights * (1 + (1 - fractions) ** 2)))
-    squared_noise = (spec.clipping_norm * noise_multiplier) ** 2
-    noise = float(fractions.max()) * dimension * squared_noise
-    return {
-        "progress": 8 * constants.initial_gap / (step.progress * spec.rounds),
-        "dissimilarity": mu1 * constants.dissimilarity,
-        "local_variance": mu2 * lost * dimension * constants.local_variance,
-        "privacy_noise": mu3 * noise,
-    }
 
 
 OBJECTIVES.register("bound", TheoremBound())
