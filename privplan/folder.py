@@ -75,7 +75,9 @@ def unfinished_files(folder: Path) -> list[str]:
 def _final_name(name: str) -> str:
     """The name that a temporary file would get; other names as they are."""
     temporary = TEMPORARY.fullmatch(name)
-    return name if temporary is None else temporary["name"]
+    if temporary is None:
+        return name
+    return temporary["name"]
 
 
 def _is_of_run(name: str, optional: Collection[str]) -> bool:

@@ -454,7 +454,10 @@ class Plan(Shown, Checked):
             for field, value in expected.items():
                 stored = getattr(group, field)
                 if not _same(stored, value):
-                    shown = f"{value:.12g}" if isinstance(value, float) else value
+                    if isinstance(value, float):
+                        shown = f"{value:.12g}"
+                    else:
+                        shown = value
                     text = f"must be the spec's, {shown}"
                     yield Fault(f"{where}.{field}", text, stored)
 

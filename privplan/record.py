@@ -124,7 +124,9 @@ class GroupShare(Value):
     @property
     def drawn_size(self) -> int | None:
         """How many clients the sampling law drew; None where that is not recorded."""
-        return self.cohort if self.drawn is None else self.drawn
+        if self.drawn is None:
+            return self.cohort
+        return self.drawn
 
 
 class Residual(Value):

@@ -200,7 +200,10 @@ class SecureStream:
 
     def permutation(self, x: int | Sequence[int] | np.ndarray) -> np.ndarray:
         """A uniform permutation of an array, or of the numbers below ``x``."""
-        items = np.arange(x) if isinstance(x, int | np.integer) else np.asarray(x)
+        if isinstance(x, int | np.integer):
+            items = np.arange(x)
+        else:
+            items = np.asarray(x)
         while True:
             words = self.words(len(items))
             order = np.argsort(words)

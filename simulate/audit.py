@@ -95,7 +95,8 @@ class Directions:
             for block in map(slice, bounds, bounds[1:]):
                 if block.start < chosen.stop and chosen.start < block.stop:
                     signs = self.signs[block]
-                    signs = signs if released is None else signs[:, released]
+                    if released is not None:
+                        signs = signs[:, released]
                     products[block] = signs.astype(np.float64) @ released_vector
             return np.asarray(products / np.sqrt(len(released_vector)))
         owner = self.owner if released is None else self.owner[released]

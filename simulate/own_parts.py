@@ -49,7 +49,9 @@ class OwnParts:
     @property
     def task(self) -> str:
         """Name of the task that the data are labelled for."""
-        return MULTI_CLASS if self.data is None else self.data.task
+        if self.data is None:
+            return MULTI_CLASS
+        return self.data.task
 
     def parts_of(
         self, record: RunRecord, plan: Plan, data_dir: Path | None, folder: Path

@@ -87,9 +87,10 @@ def public_coordinates(
             continue
         generator = stream(seed, Purpose.SUPPORT, round_, index)
         drawn = transform.public_mask(generator, dimension).numpy()
-        coordinates = (
-            drawn if coordinates is None else np.intersect1d(coordinates, drawn)
-        )
+        if coordinates is None:
+            coordinates = drawn
+        else:
+            coordinates = np.intersect1d(coordinates, drawn)
     return coordinates
 
 
@@ -145,7 +146,10 @@ def step(
     """
     sent = received(algorithm, releases)
     combined = algorithm.aggregator.combine(sent, before.theta, before.server)
-    like = before.theta if coordinates is None else before.theta[: len(coordinates)]
+    if coordinates is None:
+        like = before.theta
+    else:
+        like = before.theta[: len(coordinates)]
     move, after = _checked("aggregator", combined, like)
     # A rule without state may return none; the server's stays.
     server = {**before.server, **after}

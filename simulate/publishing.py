@@ -66,7 +66,9 @@ def initial_of(plan: Plan, is_module: bool) -> Literal["seed", "plan", "module"]
     """Where the model of a run began; ``is_module`` of an own one."""
     if plan.spec.model.initial is not None:
         return "plan"
-    return "module" if is_module else "seed"
+    if is_module:
+        return "module"
+    return "seed"
 
 
 def named_parameters(

@@ -181,7 +181,9 @@ def _words(hint: Any) -> str:
     if hint in _WORDS:
         return _WORDS[hint]
     name = _name(hint)
-    return f"an {name}" if name[0] in "AEIOU" else f"a {name}"
+    if name[0] in "AEIOU":
+        return f"an {name}"
+    return f"a {name}"
 
 
 def _name(hint: Any) -> str:

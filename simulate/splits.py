@@ -149,7 +149,10 @@ def server_hypernetwork(population: int, hidden: int, *, personal_head: bool) ->
     embeddings_size = population * EMBEDDING
 
     def network_of(model: Model) -> Hypernetwork:
-        generated = body_size(model) if personal_head else model.parameters
+        if personal_head:
+            generated = body_size(model)
+        else:
+            generated = model.parameters
         return Hypernetwork(generated, hidden)
 
     def dimension(model: Model) -> int:

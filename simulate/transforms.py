@@ -70,7 +70,10 @@ def shortened(
     updates: Tensor, norm: float, measured: Measured | None = None
 ) -> tuple[Tensor, Tensor]:
     """Updates [K, k] clipped to a norm, and whether each was clipped [K]."""
-    lengths = norms(updates) if measured is None else measured.norms_of(updates)
+    if measured is None:
+        lengths = norms(updates)
+    else:
+        lengths = measured.norms_of(updates)
     long = lengths > norm
     factors = single(torch.where(long, norm * (1 - ROUNDING) / lengths, 1.0))
     return updates * factors[:, None], long

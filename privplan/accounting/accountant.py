@@ -172,7 +172,10 @@ def outwards(value: float, up: bool, digits: int = 0) -> float:
     exponent = math.floor(math.log10(value))
     decimals = digits - 1 - exponent if digits else max(4, 4 - exponent)
     scale = 10.0**decimals
-    rounded = math.ceil(value * scale) if up else math.floor(value * scale)
+    if up:
+        rounded = math.ceil(value * scale)
+    else:
+        rounded = math.floor(value * scale)
     return rounded / scale
 
 

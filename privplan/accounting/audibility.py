@@ -46,7 +46,10 @@ def _mu(epsilon: float, delta: float) -> float:
 
 def audibility_in_words(name: str, clients: int, heard: float) -> str:
     """What a group that is hidden or faint cannot expect of any weight; else empty."""
-    together = f"all {clients:,} together" if clients > 1 else "its only client"
+    if clients > 1:
+        together = f"all {clients:,} together"
+    else:
+        together = "its only client"
     if heard < AUDIBLE:
         hidden = "hidden" if heard <= 1 else "nearly hidden"
         return (

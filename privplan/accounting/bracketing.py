@@ -113,7 +113,9 @@ class _Search:
         elif zero is None:
             # No slope: double the steps towards the end that is open.
             step = min(2.0 ** (count - 1), _LARGEST_STEP)
-            return argument - step if log_ratio > 0 else argument + step
+            if log_ratio > 0:
+                return argument - step
+            return argument + step
         else:
             reach = _REACH * count
             zero = argument + min(max(zero - argument, -reach), reach)
@@ -127,7 +129,9 @@ class _Search:
         if self.infeasible is not None and 0 <= self.infeasible - zero <= next_to:
             return self.infeasible + -_BESIDE_END * self._tolerance
         offset = _BESIDE_ZERO * self._tolerance
-        return zero - offset if log_ratio > 0 else zero + offset
+        if log_ratio > 0:
+            return zero - offset
+        return zero + offset
 
     def _secant_zero(self) -> float | None:
         """Zero predicted from the last two finite points, or by the slope."""
@@ -209,7 +213,9 @@ def root(
     left = function(low)
     right = function(high)
     if left == 0 or right == 0:
-        return low if left == 0 else high
+        if left == 0:
+            return low
+        return high
     last_side = 0
     slow_steps = 0
     last_width = high - low

@@ -340,7 +340,10 @@ def checked_target(
         faults.append(Fault("relation", rule, relation))
     if faults or delta is None:
         raise InputError(faults)
-    chosen = by_name(accountant) if isinstance(accountant, str) else accountant
+    if isinstance(accountant, str):
+        chosen = by_name(accountant)
+    else:
+        chosen = accountant
     target = CalibrationTarget(epsilon, delta, law, Relation(relation), chosen)
     ratio = 1.0 if target.sampling.law.everyone else 0.5
     reason = chosen.why_not(target.history(1.0, ratio, 1), target.relation)

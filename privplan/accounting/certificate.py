@@ -148,7 +148,10 @@ def certify(
     rows: list[CertificateRow] = []
     notes: list[str] = []
     for chosen in accountants:
-        accountant = by_name(chosen) if isinstance(chosen, str) else chosen
+        if isinstance(chosen, str):
+            accountant = by_name(chosen)
+        else:
+            accountant = chosen
         try:
             bounds = accountant.epsilon(history, delta, relation)
         except UnsupportedError as error:

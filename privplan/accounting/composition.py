@@ -120,11 +120,17 @@ def checked_law(
         law = SamplingLaw(name)
     except (ValueError, TypeError):
         names = known_laws(name)
-        rule = f"must be one of {names}" if " or " in names else f"must be {names}"
+        if " or " in names:
+            rule = f"must be one of {names}"
+        else:
+            rule = f"must be {names}"
         raise InputError.one("sampling", rule, name) from None
     largest = law.law.most_contributions(checked_relation(relation))
     if not (isinstance(contributions, int) and 1 <= contributions <= largest):
-        limit = f"a whole number in [1, {largest}]" if largest > 1 else "1"
+        if largest > 1:
+            limit = f"a whole number in [1, {largest}]"
+        else:
+            limit = "1"
         rule = f"must be {limit} under {law.law.phrase} and {relation}"
         raise InputError.one("contributions", rule, contributions)
     return law.of_person(contributions)
@@ -300,4 +306,4 @@ def _population_faults(delta: float | None, clients: int | None) -> list[Fault]:
 
 
 def _delta(delta: float | None, clients: int | None) -> float:
-    return delta if delta is not None else float(clients or 0) ** -1.1
+    return float(clients or 0) ** -1.1 if delta is None else delta

@@ -164,7 +164,10 @@ class PrivacyCurve:
                 sampling.
         """
         delta = checked_delta(checked_number("delta", delta))
-        aim = self._tolerance if tolerance is None else checked_tolerance(tolerance)
+        if tolerance is None:
+            aim = self._tolerance
+        else:
+            aim = checked_tolerance(tolerance)
         return PldAccountant(tolerance=aim).epsilon(self.history, delta, self._relation)
 
     def delta(self, epsilon: float, *, tolerance: float | None = None) -> Interval:

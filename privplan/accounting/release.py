@@ -41,7 +41,9 @@ def named_unit(unit: Unit, person: str | None, contributions: int = 1) -> str:
     """
     if person is not None:
         return person
-    return "person" if contributions > 1 else unit
+    if contributions > 1:
+        return "person"
+    return unit
 
 
 def with_article(word: str) -> str:

@@ -294,7 +294,9 @@ def implied_risk(point: Point, epsilon: float, delta: float) -> float:
 def limit_of(point: Point) -> float:
     """The risk that the point allows: an advantage, or a true-positive rate."""
     rise = point.true_positives - point.false_positives
-    return rise if point.advantage else point.true_positives
+    if point.advantage:
+        return rise
+    return point.true_positives
 
 
 def tightest_budget(

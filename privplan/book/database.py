@@ -156,7 +156,10 @@ def refusing(url: URL, rule: str) -> Iterator[None]:
     try:
         yield
     except (exc.SQLAlchemyError, UnicodeError, OverflowError) as error:
-        cause = error.orig if isinstance(error, exc.DBAPIError) else error
+        if isinstance(error, exc.DBAPIError):
+            cause = error.orig
+        else:
+            cause = error
         line = " ".join(str(cause).split())[:_LONGEST]
         raise InputError.one("book", f"{rule} ({line})", shown(url)) from None
 

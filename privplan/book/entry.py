@@ -150,7 +150,10 @@ class BookedRun(values.Value):
             return "reserved"
         level: str | None = self.level
         if not level:
-            level = "recorded" if self.verdict == "kept" else self.verdict
+            if self.verdict == "kept":
+                level = "recorded"
+            else:
+                level = self.verdict
         return _IN_WORDS.get(level or "unknown", level or "unknown")
 
     @property
@@ -246,7 +249,9 @@ def supported_cost(verdict: Verdict) -> Cost:
     missing = {check.name for check in verdict.not_shown} - {"rounds"}
     if not missing:
         return "recorded"
-    return "full participation" if missing <= _OF_COHORTS else "infinite"
+    if missing <= _OF_COHORTS:
+        return "full participation"
+    return "infinite"
 
 
 def booking(
@@ -271,7 +276,10 @@ def booking(
         InputError: when the population has no name that a book takes.
     """
     refuse_names({"population": population})
-    shares = _shares_without_noise(run) if cost == "infinite" else _shares(run, cost)
+    if cost == "infinite":
+        shares = _shares_without_noise(run)
+    else:
+        shares = _shares(run, cost)
     booked = BookedRun(
         chain=run.ledger.chain,
         plan=run.plan.digest,

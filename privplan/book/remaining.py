@@ -173,7 +173,10 @@ def _next_run(account: Account, ratio: float | None, rounds: int | None) -> _Nex
         ratio = usual.sampling_ratio
     elif law is SamplingLaw.FULL and ratio != 1:
         law = SamplingLaw.POISSON
-    count = last.rounds if rounds is None else law.law.rounds_of_client(rounds)
+    if rounds is None:
+        count = last.rounds
+    else:
+        count = law.law.rounds_of_client(rounds)
     return _NextRun(Release(1.0, ratio, law), count)
 
 

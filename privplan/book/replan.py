@@ -431,7 +431,10 @@ def _noted(
         main, *ceilings = bounds[group.name]
         history = plan.history(group)
         account = accounts.get(group.name)
-        past = f"the {len(account.histories)} in the book" if account else "its account"
+        if account:
+            past = f"the {len(account.histories)} in the book"
+        else:
+            past = "its account"
         warnings.append(
             f"{where}: of {main.budget:g} over all runs, this run may spend "
             f"{group.epsilon:.6g} by itself; as planned it comes, with {past}, to "

@@ -43,7 +43,10 @@ class _Target(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         try:
             return name, float(number)
         except ValueError:
-            field = "for" if param is None else str(param.opts[0]).removeprefix("--")
+            if param is None:
+                field = "for"
+            else:
+                field = str(param.opts[0]).removeprefix("--")
             raise InputError.one(field, "must be NAME=NUMBER", value) from None
 
 

@@ -42,7 +42,10 @@ class _Handler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         message = " ".join(printable(record.getMessage(), KEPT_LINES).split())
-        source = "warning" if record.levelno >= logging.WARNING else record.name
+        if record.levelno >= logging.WARNING:
+            source = "warning"
+        else:
+            source = record.name
         click.echo(f"{source}: {message}", err=True)
 
 
@@ -383,7 +386,10 @@ def refuse_options(context: click.Context, names: Iterable[str], rule: str) -> N
         if on_command_line(context, name):
             # An option that is passed on has no value here.
             value = context.params.get(name, "no --data")
-            shown = " ".join(value) if isinstance(value, tuple) else str(value)
+            if isinstance(value, tuple):
+                shown = " ".join(value)
+            else:
+                shown = str(value)
             faults.append(Fault(options[name], rule, shown))
     if faults:
         raise InputError(faults)

@@ -285,7 +285,9 @@ def more_html(shown: Shown) -> str:
 
 
 def _change(fall: float) -> str:
-    return "less than 0.1%" if abs(fall) < 1e-3 else f"{-fall:+.1%}"
+    if abs(fall) < 1e-3:
+        return "less than 0.1%"
+    return f"{-fall:+.1%}"
 
 
 def _table(name: str, table: Table) -> str:

@@ -169,7 +169,10 @@ def read_evidence(
         if parsed is None:
             # A line of a round without its end was being written when the run stopped.
             torn = header is not None and not text.endswith("\n")
-            what = "is torn" if torn else "does not continue the chain of hashes"
+            if torn:
+                what = "is torn"
+            else:
+                what = "does not continue the chain of hashes"
             fault = f"line {number} of {EVIDENCE} {what}"
             break
         line, chain = parsed

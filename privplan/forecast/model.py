@@ -255,7 +255,10 @@ class Forecaster:
         distance = self.distance(point)
         width = math.hypot(1 + distance, self._anchor_width)
         odds = log_odds(self._curve(point)) + self._shift
-        scores = self._scores if self._covered(coverage) else self._new_scores
+        if self._covered(coverage):
+            scores = self._scores
+        else:
+            scores = self._new_scores
         half_width = np.r_[scores.overall, np.full(len(names), scores.group)] * width
         accuracies = from_log_odds(odds).tolist()
         lower = from_log_odds(odds - half_width).tolist()

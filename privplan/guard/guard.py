@@ -271,7 +271,9 @@ class Guard:
     def _dimension(self) -> int | None:
         """Numbers in an update (d), of the releases so far or as given."""
         executed = self.record_of_run.executed
-        return self._coordinates if executed is None else executed.coordinates
+        if executed is None:
+            return self._coordinates
+        return executed.coordinates
 
     def _opened(self, round_: int) -> OpenRound:
         """The next round, which must have been drawn."""
@@ -441,7 +443,10 @@ class Guard:
             rule = "must be released before it is recorded"
             raise InputError.one("round", rule, round_)
         if model is not None:
-            arrays = model if isinstance(model, Mapping) else {VECTOR: model}
+            if isinstance(model, Mapping):
+                arrays = model
+            else:
+                arrays = {VECTOR: model}
             self._storage.save_model(round_, arrays)
         if is_pending:
             self._book_pending()
@@ -483,7 +488,10 @@ class Guard:
             check_reports(total, drawn[group])
         is_internal = self._evidence == "internal"
         if is_internal and drawn and noise is not None and total is not None:
-            exact_sum = np.zeros(dimension) if total.total is None else total.total
+            if total.total is None:
+                exact_sum = np.zeros(dimension)
+            else:
+                exact_sum = total.total
             seen = SeenNoise(exact_sum, noise, residual=noise)
             line = seen.evidenced(line, {group: total}, drawn)
             self._storage.measure([seen.measurement(line, index=0)])
@@ -638,7 +646,10 @@ class Guard:
     def _declare(self, dimension: int) -> None:
         """Record aggregation rule and coordinates, before the first release."""
         if self.record_of_run.executed is None:
-            rule = "mean" if self.plan.release == "joint" else "normalised"
+            if self.plan.release == "joint":
+                rule = "mean"
+            else:
+                rule = "normalised"
             executed = Executed(
                 aggregator=rule, coordinates=dimension, shared=dimension
             )

@@ -351,7 +351,9 @@ def dimension_of(plan: Plan, updates: Updates, known_dimension: int | None) -> i
 
 def _sum_of(update: Update | None) -> np.ndarray | None:
     """The numbers of a group's update; None without any."""
-    return update.total if isinstance(update, GroupTotal) else update
+    if isinstance(update, GroupTotal):
+        return update.total
+    return update
 
 
 def check_sums(sums: Mapping[str, np.ndarray], added: Mapping[str, GroupTotal]) -> None:

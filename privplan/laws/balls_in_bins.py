@@ -181,7 +181,9 @@ class BallsInBins(Correlated, RandomAllocation):
 def all_rounds(fleet: Fleet) -> list[str]:
     """All rounds, where each client once gives no larger cohorts."""
     fits = fleet.period <= fleet.rounds <= _MAX_ROUNDS
-    return [str(fleet.rounds)] if fits else []
+    if not fits:
+        return []
+    return [str(fleet.rounds)]
 
 
 FAMILIES.register(

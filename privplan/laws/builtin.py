@@ -60,7 +60,9 @@ class Poisson(Law):
 
     def most_contributions(self, relation: Relation) -> int:
         """Those of ``privplan.accounting.pld.several``; none under replace-one."""
-        return 1 if relation == Relation.REPLACE_ONE else _MAX_CONTRIBUTIONS
+        if relation == Relation.REPLACE_ONE:
+            return 1
+        return _MAX_CONTRIBUTIONS
 
     def renyi(
         self, relation: Relation, noise_multiplier: float, ratio: float
@@ -181,7 +183,9 @@ class FixedSize(Law):
         """The ratio of a whole cohort; the stated one where only rounding differs."""
         whole_ratio = round(clients * ratio) / clients
         is_whole = math.isclose(whole_ratio, ratio, rel_tol=_ROUNDING)
-        return ratio if is_whole else whole_ratio
+        if is_whole:
+            return ratio
+        return whole_ratio
 
     def cohort_faults(
         self, counts: Sequence[int], clients: int, ratio: float, level: float

@@ -104,7 +104,9 @@ class SamplingLaw(str, metaclass=_Names):
     @classmethod
     def _validated(cls, value: object) -> SamplingLaw:
         try:
-            return cls(value) if isinstance(value, str) else cls("")
+            if isinstance(value, str):
+                return cls(value)
+            return cls("")
         except ValueError:
             raise PydanticKnownError("enum", {"expected": known_laws(value)}) from None
 

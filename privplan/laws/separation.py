@@ -50,7 +50,9 @@ class MinSeparation(RandomAllocation, Full):
     @property
     def single(self) -> str:
         """One release is that of full participation."""
-        return Full.name if self.contributions == 1 else self.name
+        if self.contributions == 1:
+            return Full.name
+        return self.name
 
     def excludes(self, spec: JudgedSpec) -> Iterator[Fault]:
         """A cohort, which the separation gives, and groups too small to give one."""

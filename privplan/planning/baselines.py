@@ -70,7 +70,10 @@ def one_sum(
     """
     cohorts = ratios * np.asarray(problem.clients)
     weights = cohorts / cohorts.sum()
-    norms = np.full(len(noise), spec.clipping_norm) if clips is None else clips
+    if clips is None:
+        norms = np.full(len(noise), spec.clipping_norm)
+    else:
+        norms = clips
     std = float(np.max(noise * norms))
     relative_std = std / spec.clipping_norm
     bound = published_terms(

@@ -70,7 +70,9 @@ def slack_of(spec: Spec) -> float:
     """By how much the objective may exceed the least one; 0 with a sum per group."""
     if spec.release != "joint":
         return 0.0
-    return SLACK if spec.planning.slack is None else spec.planning.slack
+    if spec.planning.slack is None:
+        return SLACK
+    return spec.planning.slack
 
 
 def optimised(spec: Spec, problem: problems.Problem) -> Decisions:

@@ -498,7 +498,10 @@ def _advance(program: _Program, point: _Point, step: _Step) -> float:
 
     gap = float((point.prices * slack).sum())
     is_long = min(part, price_part) > _LONG_STEP
-    decrease = _BARRIER_AFTER_LONG_STEP if is_long else _BARRIER_AFTER_SHORT_STEP
+    if is_long:
+        decrease = _BARRIER_AFTER_LONG_STEP
+    else:
+        decrease = _BARRIER_AFTER_SHORT_STEP
     point.barrier = gap / max(int(conditions.sum()), 1) * decrease
     return gap
 

@@ -47,7 +47,9 @@ class Explained:
         if self.needs:
             return f"needs {', '.join(self.needs)}"
         if self.met is not None:
-            return "met" if self.met else "NOT met"
+            if self.met:
+                return "met"
+            return "NOT met"
         return f"{self.value:.6g}"
 
 

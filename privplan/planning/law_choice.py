@@ -104,7 +104,10 @@ def _compared_members(
         noise = member.noise
         if noise is None:
             continue
-        worse_in_a_row = worse_in_a_row + 1 if noise > lowest_noise else 0
+        if noise > lowest_noise:
+            worse_in_a_row = worse_in_a_row + 1
+        else:
+            worse_in_a_row = 0
         lowest_noise = min(lowest_noise, noise)
     reasons = {member.reason for member in members}
     if len(reasons) == 1 and None not in reasons:

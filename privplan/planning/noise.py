@@ -383,7 +383,10 @@ def _spent(
 ) -> float:
     """The epsilon that an accountant certifies, as an upper bound."""
     is_guarantee = accountant == GUARANTEE
-    chosen = guarantee(budget.epsilon) if is_guarantee else by_name(accountant)
+    if is_guarantee:
+        chosen = guarantee(budget.epsilon)
+    else:
+        chosen = by_name(accountant)
     history = budget.history(ratio, noise)
     return chosen.epsilon(history, budget.delta, budget.relation).upper
 

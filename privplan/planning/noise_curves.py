@@ -89,7 +89,9 @@ class NoiseCurve:
     @property
     def reach(self) -> float:
         """How far the parabola reaches in log q; bounds by moments have kinks."""
-        return _REACH if self.accountant in FROM_LOSSES else _REACH_OF_MOMENTS
+        if self.accountant in FROM_LOSSES:
+            return _REACH
+        return _REACH_OF_MOMENTS
 
     def refined(self, ratio: float) -> NoiseCurve:
         """The curve with its parabola around a ratio, or close to it."""

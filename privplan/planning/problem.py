@@ -84,7 +84,9 @@ class Problem:
 
     def rounds_of(self, group: int) -> int:
         """Those in which one client of a group can be drawn."""
-        return self.rounds_by_group[group] if self.rounds_by_group else self.rounds
+        if self.rounds_by_group:
+            return self.rounds_by_group[group]
+        return self.rounds
 
     def ratios(self, cohorts: Floats) -> Floats:
         """Sampling ratios of expected cohorts, at most 1, shape (groups,)."""

@@ -89,7 +89,10 @@ def budget_values(plan: Plan, more_by: float | None = None) -> list[BudgetValue]
     for index, group in enumerate(spec.groups):
         if group.risk is not None:
             continue
-        larger = group.epsilon * STEP if more_by is None else group.epsilon + more_by
+        if more_by is None:
+            larger = group.epsilon * STEP
+        else:
+            larger = group.epsilon + more_by
         try:
             gain = _outcome(_with_epsilon(spec, index, larger), search)
             free = base

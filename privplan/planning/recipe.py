@@ -73,7 +73,9 @@ def relative_noise_of(spec: Spec, allocation: Allocation) -> float:
 
 def step_length(spec: Spec) -> float:
     """Length of the server's step without noise over the local learning rate."""
-    return STEP_LENGTH if len(spec.mixture) == 1 else CORRELATED_STEP
+    if len(spec.mixture) == 1:
+        return STEP_LENGTH
+    return CORRELATED_STEP
 
 
 def default_rate(spec: Spec, noise: float) -> float:

@@ -265,7 +265,10 @@ def _spent_panels(spent: Sequence[Spending], left: Sequence[Left]) -> list[Panel
     without_budget = []
     for group in spent:
         name = _name_of(group)
-        upper = math.inf if group.epsilon_upper is None else group.epsilon_upper
+        if group.epsilon_upper is None:
+            upper = math.inf
+        else:
+            upper = group.epsilon_upper
         if name in budgets:
             lower = group.epsilon_lower or 0.0
             rows.append(EpsilonRow(name, budgets[name], lower, upper))

@@ -85,7 +85,10 @@ class Promise:
 
     def attack_table(self, is_of_run: bool) -> Table:
         """What no attack exceeds, by group."""
-        source = "the releases in the ledger" if is_of_run else "the planned releases"
+        if is_of_run:
+            source = "the releases in the ledger"
+        else:
+            source = "the planned releases"
         if self.whose:
             source += f" of {self.whose}"
         law = f"{source} ({self.law}; {self.plan.identity})"

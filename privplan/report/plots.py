@@ -98,7 +98,10 @@ def _influence_panel(
 
     def marks(axes: Axes, theme: style.Theme) -> None:
         for place, (share, weight) in enumerate(zip(shares, weights, strict=True)):
-            colour = theme.bad if weight < share - _ROUNDING else theme.good
+            if weight < share - _ROUNDING:
+                colour = theme.bad
+            else:
+                colour = theme.good
             axes.plot([share, weight], [place] * 2, color=colour, lw=2.4)
             axes.plot(
                 [share], [place], "o", mfc=theme.ground, mec=colour, ms=7, mew=1.6
@@ -118,7 +121,10 @@ def verdict_panel(verdict: Verdict) -> style.Panel:
     """Budget and realised epsilon of every group, from below and above."""
     rows = []
     for group in verdict.groups:
-        upper = math.inf if group.realised_upper is None else group.realised_upper
+        if group.realised_upper is None:
+            upper = math.inf
+        else:
+            upper = group.realised_upper
         lower = group.realised_lower or 0.0
         rows.append(EpsilonRow(group.group, group.budget, lower, upper))
     first = verdict.groups[0]
@@ -235,7 +241,10 @@ def _curve(record: RunRecord) -> dict[float, float]:
     curve: dict[float, float] = {}
     for metrics in record.metrics:
         score = metrics.accuracy
-        curve[metrics.round] = math.nan if score is None else scale * score
+        if score is None:
+            curve[metrics.round] = math.nan
+        else:
+            curve[metrics.round] = scale * score
     return curve
 
 

@@ -45,7 +45,10 @@ class Picture:
     def draw(self, form: str = "svg") -> bytes:
         """The picture in an image format."""
         panels = self._panels()
-        title = shortened(self._title, _TITLE_LETTERS) if len(panels) > 1 else ""
+        if len(panels) > 1:
+            title = shortened(self._title, _TITLE_LETTERS)
+        else:
+            title = ""
         return drawn(panels, form, title=title, columns=2)
 
     def _repr_png_(self) -> bytes:

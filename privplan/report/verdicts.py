@@ -32,7 +32,9 @@ _MARKS_OF_AUDITS = {"bound": "", "bound if Gaussian": " (if Gaussian)"}
 
 def no_score(verdict: Verdict) -> str:
     """Why a verdict has no score."""
-    return "not finite" if verdict.not_finite else "not measured"
+    if verdict.not_finite:
+        return "not finite"
+    return "not measured"
 
 
 def check_table(verdict: Verdict) -> Table:
@@ -109,8 +111,12 @@ def _rdp_upper(group: GroupVerdict) -> str:
 def _outcome_of(group: GroupVerdict, verdict: Verdict) -> str:
     """Whether a group's budget was kept, as strongly as the verdict says it."""
     if group.kept:
-        return "not shown" if verdict.outcome == "broken" else verdict.outcome
-    return "not bounded" if group.realised_upper is None else "EXCEEDED"
+        if verdict.outcome == "broken":
+            return "not shown"
+        return verdict.outcome
+    if group.realised_upper is None:
+        return "not bounded"
+    return "EXCEEDED"
 
 
 def audit_table(verdict: Verdict) -> Table:
@@ -291,7 +297,10 @@ def _unchecked_lines(verdict: Verdict) -> list[str]:
     # A deployment has no test records.
     if verdict.own_data and verdict.dataset:
         chosen = "were" if verdict.tuned else "were not"
-        tested = "people who are no clients" if verdict.tested_on_others else "clients"
+        if verdict.tested_on_others:
+            tested = "people who are no clients"
+        else:
+            tested = "clients"
         lines.append(
             f"the run's word: its numbers {chosen} chosen by looking at members' "
             f"records, and its test records are of {tested}; this epsilon counts no look"

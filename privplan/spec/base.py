@@ -53,7 +53,10 @@ class Choice:
                 if is_absent != self.required:
                     continue
                 rule = self.rule.replace("{objectives}", ", ".join(objective_names()))
-                shown = str(value) if hasattr(value, "model_dump") else value
+                if hasattr(value, "model_dump"):
+                    shown = str(value)
+                else:
+                    shown = value
                 yield Fault(where, rule, "nothing" if self.required else shown)
 
 
@@ -98,7 +101,10 @@ def _published(spec: Any) -> bool:
 
 def _free_rounds(spec: Any) -> bool:
     """Whether rounds are free and the default recipe does not decide them."""
-    decides = {*spec.recipe.decides} if spec.recipe is not None else set()
+    if spec.recipe is None:
+        decides = set()
+    else:
+        decides = {*spec.recipe.decides}
     by_recipe = {"clipping_norm", "server"} <= decides
     return _clients(spec) and "rounds" in spec.planning.free and not by_recipe
 

@@ -306,7 +306,10 @@ def _fault(
     clients.add(client)
     for name, cell in zip(columns[1:], cells, strict=True):
         try:
-            value = float(cell) if cell.isascii() and "_" not in cell else math.nan
+            if cell.isascii() and "_" not in cell:
+                value = float(cell)
+            else:
+                value = math.nan
         except ValueError:
             value = math.nan
         if math.isnan(value):

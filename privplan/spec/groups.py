@@ -120,7 +120,10 @@ def _delta(value: Any) -> Any:
         raise ValueError("must be a number in (0, 1) or a law such as n^-1.1") from None
     if not values.SMALLEST <= number < 1:
         is_too_small = 0 < number < values.SMALLEST
-        smallest = f", {values.SMALLEST:g} or more" if is_too_small else ""
+        if is_too_small:
+            smallest = f", {values.SMALLEST:g} or more"
+        else:
+            smallest = ""
         raise ValueError(f"must be in (0, 1){smallest}")
     return number
 

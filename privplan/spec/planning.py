@@ -260,7 +260,10 @@ def with_recipe(data: dict[str, Any]) -> dict[str, Any]:
     # The clipping norm is a multiple of the local learning rate that was stated; the
     # recipe's own one is another.
     local = _mapping(data.get("local"))
-    rate = UNIT if local.get("learning_rate") is None else local["learning_rate"]
+    if local.get("learning_rate") is None:
+        rate = UNIT
+    else:
+        rate = local["learning_rate"]
     if LOCAL_RATE in decided:
         rate = UNIT
         decided_rate = local_rate(local.get("steps"), local.get("momentum"))

@@ -344,7 +344,9 @@ class Spec(Shown, Checked):
             return "inverse_variance"
         if not is_objective(self.planning.ratios):
             return "participation"
-        return "optimal" if "weights" in self.planning.free else "population"
+        if "weights" in self.planning.free:
+            return "optimal"
+        return "population"
 
     @property
     def population(self) -> int:
@@ -461,7 +463,9 @@ class Spec(Shown, Checked):
 
     def delta_of(self, group: Group) -> float:
         """The group's delta as a number."""
-        return self._default_delta(group) if group.delta is None else group.delta
+        if group.delta is None:
+            return self._default_delta(group)
+        return group.delta
 
     def _default_delta(self, group: Group) -> float:
         """The spec's delta as a number, for a group that does not state one.
@@ -472,12 +476,17 @@ class Spec(Shown, Checked):
             return self.delta
         law = DELTA_LAW.fullmatch(self.delta)
         assert law is not None  # checked when the value was made
-        protected = self.population if self.unit == "client" else group.records or 1
+        if self.unit == "client":
+            protected = self.population
+        else:
+            protected = group.records or 1
         return float(protected ** -float(law.group(1)))
 
     def _units_of(self, group: Group) -> int:
         """Clients of a group, or with unit: record the records of a client of it."""
-        return group.clients if self.unit == "client" else group.records or 1
+        if self.unit == "client":
+            return group.clients
+        return group.records or 1
 
     def batch_size_of(self, group: Group) -> int:
         """Expected records in a batch of a client of the group (b)."""

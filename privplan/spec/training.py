@@ -334,7 +334,10 @@ class Initial(Value):
     @property
     def line(self) -> str:
         """Where the parameters are from, and what that means for privacy."""
-        trained = "" if self.source is None else f", trained on {self.source}"
+        if self.source is None:
+            trained = ""
+        else:
+            trained = f", trained on {self.source}"
         head = ", the last layer drawn" if self.head == "drawn" else ""
         file = f"{self.file} (SHA-256 {self.sha256[:12]}...)"
         return (

@@ -26,7 +26,12 @@ class Realised(NamedTuple):
 
 
 def realised(run: Run) -> Realised:
-    """The verdict on each group and its worst-off client, by the accountants."""
+    """The verdict on each group and its worst-off client, by the accountants.
+
+    A group's epsilon covers every client that its law could draw, whoever was drawn.
+    Where each release protects the records of one client, the worst-off client is the
+    one whose own releases tell most, and the group's epsilon is at least that.
+    """
     refused: list[PrivplanError] = []
     groups = []
     worst = []
@@ -176,6 +181,7 @@ def _shared_fields(spending: _Spending) -> dict[str, Any]:
 
 
 def _group_verdict(spending: _Spending, shared: dict[str, Any]) -> GroupVerdict:
+    """What a group spent, beside its budget and how it was scored."""
     group = spending.group
     upper = spending.spent.upper
     return GroupVerdict(
@@ -192,6 +198,7 @@ def _group_verdict(spending: _Spending, shared: dict[str, Any]) -> GroupVerdict:
 
 
 def _worst_off(spending: _Spending, shared: dict[str, Any]) -> WorstOff:
+    """What the client of a group spent who took part most."""
     upper = spending.worst_off.upper
     return WorstOff(
         **shared,
@@ -212,6 +219,7 @@ def _audit_of(run: Run, group: GroupPlan) -> tuple[EmpiricalEpsilon, ...]:
 
 
 def _finite(value: float) -> float | None:
+    """The number, or None where there is no bound, as JSON has no infinity."""
     if math.isfinite(value):
         return value
     return None

@@ -175,7 +175,9 @@ class Run(Shown):
         # Streams may change between minor versions of numpy.
         if recorded.split(".")[:2] != installed.split(".")[:2]:
             return f"streams of numpy {recorded}, here is {installed}"
-        return "the seed" if self.record.seed is None else None
+        if self.record.seed is None:
+            return "the seed"
+        return None
 
     @cached_property
     def _shares(self) -> dict[str, Shares]:

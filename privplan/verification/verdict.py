@@ -180,7 +180,9 @@ class Verdict(Shown, Value):
             return "broken"
         if self.own_data and self.simulation_only:
             return "rehearsal"
-        return "unverified" if self.not_shown else "kept"
+        if self.not_shown:
+            return "unverified"
+        return "kept"
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -188,7 +190,9 @@ class Verdict(Shown, Value):
         """How strongly a kept run was checked: by executing rounds, or its record."""
         if self.outcome != "kept":
             return self.outcome
-        return "executed" if self.executed else "recorded"
+        if self.executed:
+            return "executed"
+        return "recorded"
 
     @property
     def is_unseen_simulation(self) -> bool:
@@ -223,6 +227,7 @@ class Verdict(Shown, Value):
         )
 
     def __bool__(self) -> bool:
+        """Refuse to be true or false: ``broken`` and ``unverified`` differ."""
         raise TypeError("a verdict is neither true nor false; write verdict.kept")
 
     @computed_field  # type: ignore[prop-decorator]

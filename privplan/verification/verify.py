@@ -253,7 +253,10 @@ def _verdict_of(run: Run, not_executed: str) -> Verdict:
 
 def _share_of_budget(client: WorstOff) -> float:
     """The ratio of realised epsilon to budget."""
-    upper = math.inf if client.realised_upper is None else client.realised_upper
+    if client.realised_upper is None:
+        upper = math.inf
+    else:
+        upper = client.realised_upper
     return upper / client.budget
 
 

@@ -299,7 +299,10 @@ def register(
     ... )  # doctest: +ELLIPSIS
     <function ...
     """
-    of_plan = always(recipe) if isinstance(recipe, Recipe | NotExecuted) else recipe
+    if isinstance(recipe, Recipe | NotExecuted):
+        of_plan = always(recipe)
+    else:
+        of_plan = recipe
 
     def add(function: Build) -> Build:
         require_types({"function": function}, {"function": Build}, "register.")

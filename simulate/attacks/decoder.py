@@ -199,7 +199,10 @@ def _train(
     with torch.no_grad():
         for values in network.parameters():
             # PyTorch's default for weights [outputs, inputs, rows, columns]; no bias.
-            bound = 1 / math.sqrt(values[0].numel()) if values.dim() > 1 else 0.0
+            if values.dim() > 1:
+                bound = 1 / math.sqrt(values[0].numel())
+            else:
+                bound = 0.0
             values.uniform_(-bound, bound, generator=generator)
     optimiser = torch.optim.Adam(network.parameters(), lr=RATE)
     for step in range(STEPS):

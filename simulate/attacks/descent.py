@@ -149,7 +149,10 @@ def pixels_of(view: View, inputs: Tensor) -> Tensor:
 
 def guess_of(image: Tensor, label: Tensor | None, value: Tensor) -> Guess:
     """What was found in a release, with the last value of its objective."""
-    reached = float(value) if bool(value.isfinite()) else LARGEST_DISTANCE
+    if bool(value.isfinite()):
+        reached = float(value)
+    else:
+        reached = LARGEST_DISTANCE
     labels = None if label is None else label.cpu()
     return Guess(image, labels, {"objective": reached})
 

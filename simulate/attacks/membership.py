@@ -141,7 +141,9 @@ class Membership:
     def _records(self, target: int) -> np.ndarray:
         """Training records of a target: those of the client, or one record of it."""
         records = self._assigned.records(self._client(target))
-        return records if self.plan.unit == "client" else records[:1]
+        if self.plan.unit == "client":
+            return records
+        return records[:1]
 
     def included(self, run: int) -> np.ndarray:
         """Fair coins of a run [targets]."""
@@ -208,7 +210,10 @@ class Membership:
             left = records[client][~np.isin(records[client], removed)]
             if replaced:
                 is_enough = len(spare) >= len(removed)
-                pool = spare if is_enough else np.setdiff1d(used, removed)
+                if is_enough:
+                    pool = spare
+                else:
+                    pool = np.setdiff1d(used, removed)
                 drawn = source.choice(pool, len(removed), replace=False)
                 left = np.concatenate([drawn, left])
             records[client] = left
@@ -292,7 +297,10 @@ def rates(
     outside = np.sort(scores[~included])[::-1]
     lines = []
     for level in LEVELS:
-        threshold = outside[int(level * len(outside))] if len(outside) else -math.inf
+        if len(outside):
+            threshold = outside[int(level * len(outside))]
+        else:
+            threshold = -math.inf
         hits = int((inside > threshold).sum())
         false_positives = int((outside > threshold).sum())
         low, high = clopper_pearson(hits, len(inside))

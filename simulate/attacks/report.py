@@ -69,7 +69,10 @@ def summary(result: Result, seed: int) -> dict[str, Any]:
     line["better_than_null"] = leaks
     line["verdict"] = "leaks" if leaks else "not above null"
     if not result.images and labels is None:
-        line["verdict"] = result.notes[0] if result.notes else "no image, no label"
+        if result.notes:
+            line["verdict"] = result.notes[0]
+        else:
+            line["verdict"] = "no image, no label"
     return line
 
 
@@ -225,7 +228,10 @@ def _score_cells(reached: Mapping[str, Any]) -> list[str]:
             cells.append(value)
         else:
             mean, low, high = value
-            ends = "" if low is None else f" [{low:{form}}, {high:{form}}]"
+            if low is None:
+                ends = ""
+            else:
+                ends = f" [{low:{form}}, {high:{form}}]"
             cells.append(f"{mean:{form}}{ends}")
     return cells
 

@@ -136,7 +136,9 @@ def require_images(data: Dataset) -> None:
 
 def white(data: Dataset) -> float:
     """Stored value of a white pixel: 255, or 16 for the digits of scikit-learn."""
-    return 255.0 if int(data.train_x.max()) > 16 else 16.0
+    if int(data.train_x.max()) > 16:
+        return 255.0
+    return 16.0
 
 
 def truth_of(data: Dataset, rows: np.ndarray) -> Truth:

@@ -102,7 +102,10 @@ def _lines(data: Data, facts: dict[str, Any]) -> Iterator[str]:
     dtypes = {"torch.uint8": "bytes", "torch.float32": "floating point"}
     dtype = dtypes.get(str(data.records.dtype), "token ids")
     shape = f"{'x'.join(map(str, data.shape))} ({dtype})"
-    tested = "" if data.test is None else f" and {facts['testing']} test records"
+    if data.test is None:
+        tested = ""
+    else:
+        tested = f" and {facts['testing']} test records"
     yield f"data: {data.name}, {len(data.records)} records{tested} of shape {shape}"
     if data.test is None:
         shares = f"{facts['training']} for training, {facts['testing']} for testing"

@@ -218,7 +218,10 @@ def _execute_main_rank(request: Request, ranks: Ranks, form: str) -> None:
         render.text(
             f"key of the noise: {request.key_file}; whoever has it removes the noise"
         )
-    again = "" if request.own_data is None else ", with the same --data and its options"
+    if request.own_data is None:
+        again = ""
+    else:
+        again = ", with the same --data and its options"
     render.text(f"what was spent: privplan verify {shlex.quote(str(output))}{again}")
 
 

@@ -175,7 +175,9 @@ class Data:
     def kind(self) -> Literal["image", "tokens"]:
         """How ``Dataset`` reads the records: whole numbers but bytes are tokens."""
         is_input = self.records.dtype in (torch.uint8, torch.float32)
-        return "image" if is_input else "tokens"
+        if is_input:
+            return "image"
+        return "tokens"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -291,7 +293,10 @@ class Data:
             raise InputError.one("data.y", rule, str(self._labels[0]))
         if self.test is not None:
             return np.arange(records), np.arange(len(self.test._labels))
-        share = TEST_SHARE if self.test_share is None else self.test_share
+        if self.test_share is None:
+            share = TEST_SHARE
+        else:
+            share = self.test_share
         generator = np.random.Generator(np.random.Philox(_SPLIT_SEED))
         owners = np.zeros(records, np.int64)
         if self.clients is not None:
@@ -497,7 +502,10 @@ def _test_faults(data: Data, test: Data) -> Iterator[Fault]:
 
 def _groups(clients: np.ndarray | None, group: Any) -> dict[str, str]:
     """Group of each client, by name of the client."""
-    present = np.unique(clients) if clients is not None else np.array([], str)
+    if clients is None:
+        present = np.array([], str)
+    else:
+        present = np.unique(clients)
     if isinstance(group, Mapping):
         group_of = {str(name): str(value) for name, value in group.items()}
         for name in present:

@@ -146,7 +146,10 @@ def from_table(
         InputError: for a column that is missing, or named twice, or cannot be read.
     """
     columns = columns_of(table)
-    labels = label.split(",") if isinstance(label, str) else list(label or ())
+    if isinstance(label, str):
+        labels = label.split(",")
+    else:
+        labels = list(label or ())
     clients = text_column(columns, "client", client) if client else None
     group_names = text_column(columns, "group", group) if group else None
     if client is not None and client == group:
@@ -335,4 +338,6 @@ _READERS: Mapping[str, Reader] = MappingProxyType(
 
 def reader_of(path: Path) -> Reader | None:
     """What reads a file or folder with its test records; None for another form."""
-    return _folder if path.is_dir() else _READERS.get(path.suffix.lower())
+    if path.is_dir():
+        return _folder
+    return _READERS.get(path.suffix.lower())

@@ -99,5 +99,8 @@ def read_pickle(path: Path) -> dict[bytes, Any]:
             raise InputError.one("data", "must be a pickled dictionary", str(path))
         for key, value in content.items():
             name = key.encode() if isinstance(key, str) else key
-            arrays[name] = value.values if isinstance(value, _Array) else value
+            if isinstance(value, _Array):
+                arrays[name] = value.values
+            else:
+                arrays[name] = value
     return arrays

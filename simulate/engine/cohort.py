@@ -99,7 +99,10 @@ def _empty_sum(
 ) -> _PartialSum:
     """The sum of a group before any update, with the positions of its participants."""
     coordinates = context.released_coordinates
-    size = experiment.dimension if coordinates is None else len(coordinates)
+    if coordinates is None:
+        size = experiment.dimension
+    else:
+        size = len(coordinates)
     size += extra_coordinates(experiment.algorithm)
     device = experiment.device
     return _PartialSum(
@@ -205,7 +208,9 @@ def _without(updates: Tensor, finite: Tensor) -> Tensor:
     """The updates [K, k] with zeros in rows that are not finite [K]."""
     # To ask a GPU would take longer than the copy.
     whole = updates.device.type == "cpu" and bool(finite.all())
-    return updates if whole else torch.where(finite[:, None], updates, 0.0)
+    if whole:
+        return updates
+    return torch.where(finite[:, None], updates, 0.0)
 
 
 def _add(

@@ -141,7 +141,10 @@ def by_group(
     result = {}
     for name, share in shares.items():
         weights = share[is_tested]
-        mean = np.average(accuracies, weights=weights) if weights.sum() else 0.0
+        if weights.sum():
+            mean = np.average(accuracies, weights=weights)
+        else:
+            mean = 0.0
         result[name] = float(mean)
     return result
 
@@ -265,4 +268,6 @@ def _combined(scores: list[_ChunkScores], names: list[str]) -> AccuracyMeasures:
 def _defined_mean(values: np.ndarray) -> float:
     """Mean without NaN; NaN where no value is defined."""
     defined = values[~np.isnan(values)]
-    return float(defined.mean()) if defined.size else float("nan")
+    if defined.size:
+        return float(defined.mean())
+    return float("nan")

@@ -161,7 +161,9 @@ class Experiment:
     def layer_lengths(self) -> tuple[int, ...]:
         """Lengths of the model's layers; empty if the global vector is another one."""
         lengths = tuple(math.prod(shape) for _, shape in self.model.shapes)
-        return lengths if sum(lengths) == self.dimension else ()
+        if sum(lengths) == self.dimension:
+            return lengths
+        return ()
 
     @cached_property
     def start(self) -> Tensor:
@@ -296,7 +298,9 @@ class Experiment:
                     alike = float((counts * (counts - 1)).sum() / pairs)
                     excess += (alike - alike_in_group) / (1 - alike_in_group)
                     clients += 1
-        return min(max(excess / clients, 0.0), 1.0) if clients else 0.0
+        if not clients:
+            return 0.0
+        return min(max(excess / clients, 0.0), 1.0)
 
 
 # --- Precision and repeatability of matrix products and convolutions on GPUs. ---------

@@ -315,7 +315,9 @@ def evaluation_rows(
 ) -> Tensor | None:
     """Indices of ``records`` test records, sorted; None if there are no more."""
     rows = evaluated_rows(experiment.seed, len(experiment.data.test_y), records)
-    return None if rows is None else torch.from_numpy(rows)
+    if rows is None:
+        return None
+    return torch.from_numpy(rows)
 
 
 def evaluate(

@@ -58,7 +58,10 @@ def measure_releases(
     if residuals[0].device.type != "cpu":
         residuals = list(torch.stack(residuals).cpu())
 
-    support = "" if coordinates is None else mask_digest(coordinates.cpu().numpy())
+    if coordinates is None:
+        support = ""
+    else:
+        support = mask_digest(coordinates.cpu().numpy())
     result = list(releases)
     for index, residual, measure in zip(noisy, residuals, measures, strict=True):
         result[index] = _measured(

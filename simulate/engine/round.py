@@ -204,6 +204,9 @@ def _mini_batches(
         steps = y.shape[1]
         sources = streams(experiment.seed, Purpose.DROPOUT, round_, clients=clients)
         drawn = [source.integers(2**SEED_BITS, size=steps) for source in sources]
-        seeds = np.stack(drawn) if drawn else np.zeros((0, steps), np.int64)
+        if drawn:
+            seeds = np.stack(drawn)
+        else:
+            seeds = np.zeros((0, steps), np.int64)
         y = with_seeds(y, torch.from_numpy(seeds))
     return x, y

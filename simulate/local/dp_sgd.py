@@ -294,7 +294,9 @@ def head_then_body(clipping_norm: float, split: Split, head_rate: float) -> Loca
         start = split.use(batch.model, batch.theta, batch.personal, batch.clients)
 
         def rates(step: int) -> Tensor:
-            return head_rate * in_head if step < first else 1 - in_head
+            if step < first:
+                return head_rate * in_head
+            return 1 - in_head
 
         moved = noisy_descent(
             batch, start, clipping_norm, rates, split.shared(batch.model)

@@ -353,7 +353,10 @@ def blur(price: float, radius: float, norm: float | None = 1.0) -> LocalRule:
     """
 
     def train(batch: ClientBatch) -> LocalResult:
-        clipping_norm = float(batch.server[NORM]) if norm is None else norm
+        if norm is None:
+            clipping_norm = float(batch.server[NORM])
+        else:
+            clipping_norm = norm
         free = radius * clipping_norm
 
         def direction(thetas: Tensor, starts: Tensor, gradient: Gradient) -> Tensor:

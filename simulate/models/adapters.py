@@ -180,7 +180,10 @@ def _block_widths(base: Model, head: set[str], name: str) -> dict[str, int]:
 
     # Only shapes matter here: zeros in place of all values, and two records because
     # some layers refuse a single one. A record of one dimension consists of tokens.
-    record_type = torch.int64 if len(base.input_shape) == 1 else torch.float32
+    if len(base.input_shape) == 1:
+        record_type = torch.int64
+    else:
+        record_type = torch.float32
     with torch.no_grad(), torch.device("cpu"):
         for part in network.modules():
             for key, value in list(part.named_parameters(recurse=False)):

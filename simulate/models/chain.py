@@ -85,7 +85,9 @@ class Chain:
     def _shape(self) -> tuple[int, ...]:
         """Shape of one record in the three dimensions that the kernels expect."""
         images = any(isinstance(layer, Conv | Pool) for layer in self.layers)
-        return self.input_shape if images else (math.prod(self.input_shape), 1, 1)
+        if images:
+            return self.input_shape
+        return (math.prod(self.input_shape), 1, 1)
 
     def pack(self, thetas: Tensor) -> Packed:
         """Parameters [K, d] as the packed tensors of each layer; always a copy."""

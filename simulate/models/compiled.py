@@ -125,4 +125,6 @@ def _conv(part: nn.Conv2d) -> Conv | None:
 
 def _pair(value: int | tuple[int, int]) -> tuple[int, int]:
     """A size along both sides."""
-    return value if isinstance(value, tuple) else (value, value)
+    if isinstance(value, tuple):
+        return value
+    return (value, value)

@@ -46,7 +46,10 @@ def forward(layers: Layers, packed: Packed, x: Tensor) -> tuple[Tensor, list[Par
                 saved.append((value, where))
                 value = maxima
             case Relu(leak):
-                value = functional.leaky_relu(value, leak) if leak else value.relu()
+                if leak:
+                    value = functional.leaky_relu(value, leak)
+                else:
+                    value = value.relu()
                 saved.append((value,))
             case Linear():
                 features = value
@@ -64,7 +67,9 @@ def slopes(logits: Tensor, y: Tensor) -> Tensor:
     slope = torch.softmax(logits, -1)
     present = y >= 0
     slope.add_(y.unsqueeze(-1) == torch.arange(logits.shape[-1]), alpha=-1)
-    return slope if present.all() else slope.mul_(present.unsqueeze(-1))
+    if present.all():
+        return slope
+    return slope.mul_(present.unsqueeze(-1))
 
 
 def backward(

@@ -253,7 +253,10 @@ class Modular:
         """
         copies: dict[str, nn.Module] = self._copies.__dict__
         if use not in copies:
-            template = self._batched if use == "batched" else self._template
+            if use == "batched":
+                template = self._batched
+            else:
+                template = self._template
             copies[use] = copy.deepcopy(template)
         return copies[use]
 

@@ -56,9 +56,15 @@ class OwnModel:
         """A module with initial parameters, in training mode."""
         is_module = isinstance(self.source, nn.Module)
         try:
-            module = copy.deepcopy(self.source) if is_module else self._built()
+            if is_module:
+                module = copy.deepcopy(self.source)
+            else:
+                module = self._built()
         except (Exception, SystemExit) as error:  # the user's code can fail in any way
-            rule = COPY_RULE if is_module else "must be built without an error"
+            if is_module:
+                rule = COPY_RULE
+            else:
+                rule = "must be built without an error"
             raise InputError.one("model", rule, error_line(error)) from None
         if not isinstance(module, nn.Module):
             rule = f"must be a torch.nn.Module or return one ({self.label})"

@@ -94,7 +94,10 @@ class Comparisons:
         # A deviation that is no number compares as false, so it is wrong, and reported
         # as the largest.
         wrong = not deviation <= limit
-        finite = deviation if deviation < MAX_DEVIATION else MAX_DEVIATION
+        if deviation < MAX_DEVIATION:
+            finite = deviation
+        else:
+            finite = MAX_DEVIATION
         self.by_name[name] = Comparison(
             name=name,
             compared=before.compared + 1,
@@ -120,7 +123,10 @@ class Comparisons:
         if "releases" in self.skipped:
             return
         # The L2 deviation of a round is over all its releases.
-        norm = distance.norm if math.isfinite(distance.norm) else MAX_DEVIATION
+        if math.isfinite(distance.norm):
+            norm = distance.norm
+        else:
+            norm = MAX_DEVIATION
         before = self.deviations.get(round_, 0.0)
         self.deviations[round_] = math.hypot(before, norm)
 
@@ -169,7 +175,10 @@ class Comparisons:
         """
         # A residual is compared in units of the noise; where the noise is not known,
         # the replayed residual takes its place.
-        residual = replayed.residual.sum_squares if replayed.residual else 0.0
+        if replayed.residual:
+            residual = replayed.residual.sum_squares
+        else:
+            residual = 0.0
         noise_norm = math.sqrt(replayed.noise_sum_squares or residual) or 1.0
 
         self.equal(recorded.round, "groups", len(recorded.shares), len(replayed.shares))
@@ -187,7 +196,10 @@ class Comparisons:
                 distance = abs(claimed - value)
                 limit = float(near or 0)
             else:
-                unit = noise_norm if name == "residual" else max(abs(value), TINY)
+                if name == "residual":
+                    unit = noise_norm
+                else:
+                    unit = max(abs(value), TINY)
                 distance = abs(claimed - value) / unit
                 limit = LINES if is_trained else CONSTANTS
             detail = recorded_and_replayed(claimed, value)

@@ -57,11 +57,10 @@ def drawn_cohort(
     places = sum(sizes[:part]) + np.arange(members)
     if law == "full":
         return places
-    size = (
-        round(members * ratio)
-        if law == "fixed_size"
-        else source.binomial(members, ratio)
-    )
+    if law == "fixed_size":
+        size = round(members * ratio)
+    else:
+        size = source.binomial(members, ratio)
     return places[
         np.sort(source.choice(members, size=int(size), replace=False, shuffle=False))
     ]

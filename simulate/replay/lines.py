@@ -82,7 +82,10 @@ def _planned_line(
     if noisy and not world.secret:
         source = world.source(*stream)
         is_secure = isinstance(source, SecureStream)
-        noise_state = source.fingerprint() if is_secure else hashed(source)
+        if is_secure:
+            noise_state = source.fingerprint()
+        else:
+            noise_state = hashed(source)
 
     # The server names the coordinates of its noise where they are not all of them.
     support = ""

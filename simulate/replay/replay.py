@@ -212,7 +212,10 @@ class Replay:
             progress: is called with the rounds done and those to do.
             seconds: no further round begins after so many; one is always trained.
         """
-        self._until = math.inf if seconds is None else time.monotonic() + seconds
+        if seconds is None:
+            self._until = math.inf
+        else:
+            self._until = time.monotonic() + seconds
         total = self.plan.spec.rounds
         seed = secrets.randbits(64) if seed is None else seed
         generator = np.random.default_rng(seed)

@@ -40,7 +40,10 @@ class World:
             return self.key.stream(purpose, *indices)
         if self.scheme == 1:
             return stream(self.seed, purpose, *indices)
-        name = self.plan.groups[indices[1]].name if purpose == SAMPLING else ""
+        if purpose == SAMPLING:
+            name = self.plan.groups[indices[1]].name
+        else:
+            name = ""
         return stream(self._private[name], purpose, *indices)
 
     @cached_property
@@ -74,7 +77,9 @@ class World:
     def before(self) -> int:
         """How many earlier rounds a round builds on, beside the server's state."""
         rounds = self.plan.spec.rounds
-        return rounds if self.recipe.personal else len(mixture(self.plan)) - 1
+        if self.recipe.personal:
+            return rounds
+        return len(mixture(self.plan)) - 1
 
 
 def mixture(plan: Plan, round_: int = 1) -> tuple[float, ...]:

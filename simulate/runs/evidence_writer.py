@@ -114,7 +114,10 @@ def put_on_disk(folder: Path) -> None:
 def expected_bytes(experiment: Experiment) -> float:
     """Expected size of the releases of all rounds."""
     algorithm = experiment.algorithm
-    releases = 1.0 if algorithm.mechanism.joint else float(len(algorithm.plan.groups))
+    if algorithm.mechanism.joint:
+        releases = 1.0
+    else:
+        releases = float(len(algorithm.plan.groups))
     if algorithm.mechanism.release_client is not None:
         releases = sum(group.expected_cohort for group in algorithm.plan.groups)
     length = experiment.dimension + extra_coordinates(algorithm)

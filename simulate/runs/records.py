@@ -76,7 +76,10 @@ def _configuration(request: Request, experiment: Experiment) -> dict[str, Any]:
     if experiment.metric is not None:
         configuration["metric"] = experiment.metric.name
     if experiment.key is not None:
-        configuration["noise"] = "secure-discrete" if experiment.discrete else "secure"
+        if experiment.discrete:
+            configuration["noise"] = "secure-discrete"
+        else:
+            configuration["noise"] = "secure"
         configuration["noise_commitment"] = experiment.key.commitment
     if request.own_data is not None:
         configuration["own_data"] = True

@@ -105,14 +105,18 @@ class Request:
     @property
     def task(self) -> str:
         """Name of the task that the data are labelled for."""
-        return MULTI_CLASS if self.own_data is None else self.own_data.task
+        if self.own_data is None:
+            return MULTI_CLASS
+        return self.own_data.task
 
     @property
     def source_of_noise(self) -> str:
         """The kind of noise, one of ``NOISES`` where it is known."""
         if self.noise:
             return self.noise
-        return SEEDED if self.own_data is None else "secure"
+        if self.own_data is None:
+            return SEEDED
+        return "secure"
 
     @property
     def key_file(self) -> Path | None:

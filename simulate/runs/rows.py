@@ -135,7 +135,9 @@ class ComparisonRow:
         """A score as text: accuracies in percent, others as numbers; empty for NaN."""
         if math.isnan(score):
             return ""
-        return f"{100 * score:.2f}" if self.metric == ACCURACY else f"{score:.4g}"
+        if self.metric == ACCURACY:
+            return f"{100 * score:.2f}"
+        return f"{score:.4g}"
 
     def plain(self) -> Iterator[dict[str, object]]:
         """One record per seed and group; an infinite epsilon is None."""
@@ -213,7 +215,10 @@ def _setup_of(run: Run) -> Setup:
     clipping = "no clipping"
     if is_private or has_bounds:
         clipping = f"C {spec.clipping_norm:g}"
-    step = 1.0 if spec.server is None else spec.server.learning_rate or 1.0
+    if spec.server is None:
+        step = 1.0
+    else:
+        step = spec.server.learning_rate or 1.0
     model = "last model"
     if spec.averaging is not None:
         model = f"{spec.averaging.method} of models"

@@ -178,7 +178,10 @@ def _open_folder(
     ledger = FileLedger(folder, plan.digest, progress.chain, sync=sync)
     witness = None
     if request.witnessing is not None:
-        commitment = "" if experiment.key is None else experiment.key.commitment
+        if experiment.key is None:
+            commitment = ""
+        else:
+            commitment = experiment.key.commitment
         witness = request.witnessing.open(folder, plan, [progress.chain], commitment)
     return _OpenedFolder(record, progress, ledger, witness, request.commit_every)
 
@@ -267,7 +270,10 @@ def _train(
                 callback.on_round(record)
         checkpoints.save_if_due(progress)
 
-    action = f"resuming after round {start.round}" if start.round else "starting"
+    if start.round:
+        action = f"resuming after round {start.round}"
+    else:
+        action = "starting"
     _log.info("%s: %s of %d on %s", folder, action, rounds, experiment.device)
     report(start.round, rounds)
     for callback in callbacks:

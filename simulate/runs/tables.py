@@ -149,7 +149,9 @@ def outcomes(verdicts: Sequence[Verdict]) -> str:
 
 def counted(count: int, noun: str) -> str:
     """A number with its noun: 1 seed, 2 seeds."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    if count == 1:
+        return f"{count} {noun}"
+    return f"{count} {noun}s"
 
 
 def _plans(row: ComparisonRow) -> str:

@@ -426,7 +426,9 @@ def _delta(
     """One bound on delta from one direction, sharpest ``near`` that delta."""
     if direction.rounds == 1 and epsilon >= 0:
         lower, upper = profile.delta_of(direction.pairs[0][0], epsilon)
-        return upper if direction.from_above else lower
+        if direction.from_above:
+            return upper
+        return lower
 
     # Near that delta the plan of epsilon is the sharper one.
     log_inverse = math.log(1 / max(near, 1e-200))

@@ -217,7 +217,10 @@ def evaluation_plan(
     delta = max(delta, _LEAST_PLANNED_DELTA)
     rounds = direction.rounds
     parts = coarse_parts(direction, 1e-4 * delta / rounds)
-    focus = _gentle_focus(parts, delta) if is_gentle else _focus(parts, delta)
+    if is_gentle:
+        focus = _gentle_focus(parts, delta)
+    else:
+        focus = _focus(parts, delta)
     moments = tilted_moments(parts, focus.tilt)
     spread = moments.spread
 

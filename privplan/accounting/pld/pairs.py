@@ -59,12 +59,16 @@ class Rows:
     @property
     def p_ratio(self) -> Array:
         """Weight of the shifted part of P, shape (rows, 1)."""
-        return np.zeros_like(self.ratio) if self.kind == Kind.ADD else self.ratio
+        if self.kind == Kind.ADD:
+            return np.zeros_like(self.ratio)
+        return self.ratio
 
     @property
     def q_ratio(self) -> Array:
         """Weight of the shifted part of Q, shape (rows, 1)."""
-        return np.zeros_like(self.ratio) if self.kind == Kind.REMOVE else self.ratio
+        if self.kind == Kind.REMOVE:
+            return np.zeros_like(self.ratio)
+        return self.ratio
 
     @property
     def edge(self) -> Array:

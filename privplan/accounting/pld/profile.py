@@ -139,14 +139,18 @@ def _smallest(
         low = high
         high = 2 * high
         if high > largest:
-            return math.inf if from_above else low
+            if from_above:
+                return math.inf
+            return low
     while high - low > _CLOSE * high:
         middle = (low + high) / 2
         if delta_at(middle) > delta:
             low = middle
         else:
             high = middle
-    return high if from_above else low
+    if from_above:
+        return high
+    return low
 
 
 def gaussian_delta(mu: float, epsilon: float) -> tuple[float, float]:

@@ -99,7 +99,9 @@ def event_from_history(
         events.append(event)
     if not events:
         return dp_event.NoOpDpEvent()
-    return events[0] if len(events) == 1 else dp_event.ComposedDpEvent(events)
+    if len(events) == 1:
+        return events[0]
+    return dp_event.ComposedDpEvent(events)
 
 
 def _event(release: Release, clients: int | None) -> dp_event.DpEvent:

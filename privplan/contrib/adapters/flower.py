@@ -365,7 +365,10 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
         As ``Strategy.start``. A run whose budget ends first returns as one that is
         complete, with a line in the log.
         """
-        rounds = self.guard.plan.spec.rounds if num_rounds is None else num_rounds
+        if num_rounds is None:
+            rounds = self.guard.plan.spec.rounds
+        else:
+            rounds = num_rounds
         names = ("timeout", "train_config", "evaluate_config", "evaluate_fn")
         extra = {**dict(zip(names, args, strict=False)), **extra}
         evaluate_fn = extra.get("evaluate_fn")
@@ -576,7 +579,10 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
         self, replies: Iterable[Message]
     ) -> dict[tuple[str, int], RecordDict]:
         """Contents of the replies of drawn clients, of each the last."""
-        members = set() if self._cohort is None else set(self._cohort.members)
+        if self._cohort is None:
+            members = set()
+        else:
+            members = set(self._cohort.members)
         reported: dict[tuple[str, int], RecordDict] = {}
         for reply in replies:
             node = reply.metadata.src_node_id

@@ -173,7 +173,9 @@ class PlannedBatches:
     def __len__(self) -> int:
         """Number of steps of the next pass."""
         steps_left = max(0, self._guard.plan.spec.rounds - self._guard.round + 1)
-        return steps_left if self._epoch is None else min(steps_left, self._epoch)
+        if self._epoch is None:
+            return steps_left
+        return min(steps_left, self._epoch)
 
     def __iter__(self) -> Iterator[list[int]]:
         """The batches until the pass or the plan ends.

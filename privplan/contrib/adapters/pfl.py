@@ -152,7 +152,9 @@ class GuardedMechanism(CentralPrivacyMechanism):  # type: ignore[misc]
             )
             distance = float(np.linalg.norm(received - summed))
             raise InputError.one("postprocessors", rule, distance)
-        return {names[0]: received} if all(total is None for total in totals) else None
+        if not all(total is None for total in totals):
+            return None
+        return {names[0]: received}
 
 
 def guarded(

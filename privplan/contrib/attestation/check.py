@@ -78,7 +78,9 @@ def attestation(run: Run) -> Check:
 
 def _attestation(run: Run) -> Attestation | None:
     """The signed statements of a run; None without any."""
-    return None if run.folder is None else read_attestation(run.folder)
+    if run.folder is None:
+        return None
+    return read_attestation(run.folder)
 
 
 def anchored(run: Run) -> Check:
@@ -124,7 +126,9 @@ _GIVE = {
 
 
 def _anchors(run: Run) -> list[Anchor]:
-    return [] if run.folder is None else read_anchors(run.folder)
+    if run.folder is None:
+        return []
+    return read_anchors(run.folder)
 
 
 def _logs(run: Run) -> list[LocalLog | TimeStamps]:
@@ -225,7 +229,9 @@ def _problems(run: Run, established: _Established, signed: Signed) -> Iterator[s
 
 def _link(run: Run, lines: int) -> str:
     """The hash of the last of so many ledger lines."""
-    return run.ledger.link(lines) if lines else run.plan.digest
+    if lines:
+        return run.ledger.link(lines)
+    return run.plan.digest
 
 
 def _new_lines(

@@ -36,7 +36,9 @@ def times(script: Script, node: ast.AST) -> Any:
         elif isinstance(block, FUNCTIONS):
             calls = script.once((times, block), partial(_calls, script, block))
             if calls is UNKNOWN:
-                return math.inf if count > 1 else UNKNOWN
+                if count > 1:
+                    return math.inf
+                return UNKNOWN
             count *= calls
         elif isinstance(block, ast.ClassDef | ast.expr):
             return UNKNOWN
@@ -81,4 +83,6 @@ def _calls(script: Script, function: ast.AST) -> Any:
         or len(callers) > 1
     ):
         return math.inf
-    return times(script, callers[0].node) if callers else UNKNOWN
+    if callers:
+        return times(script, callers[0].node)
+    return UNKNOWN

@@ -42,7 +42,9 @@ class Line:
     line: int = 0  # line of the file; 0 where it is of the whole file
 
     def __str__(self) -> str:
-        return f"line {self.line}: {self.text}" if self.line else self.text
+        if self.line:
+            return f"line {self.line}: {self.text}"
+        return self.text
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,9 @@ class Findings:
     @property
     def exit_code(self) -> int:
         """``ALARMS``, or 0."""
-        return ALARMS if self.alarms else 0
+        if not self.alarms:
+            return 0
+        return ALARMS
 
     def plain(self) -> dict[str, Any]:
         """Plain data for strict JSON."""
@@ -116,9 +120,10 @@ class Findings:
             self.condition(f"{name} {option:g}, as the command line says")
             return option
         if size is None or option not in (None, size):
-            stated = (
-                "no constant in the file" if size is None else f"{size:g} in the file"
-            )
+            if size is None:
+                stated = "no constant in the file"
+            else:
+                stated = f"{size:g} in the file"
             self.unknown(
                 f"{name}: {stated}, {option or 'nothing'} on the command line", line
             )

@@ -58,13 +58,17 @@ class Result:
 def number(value: Any) -> float | None:
     """A finite number; None for anything else."""
     plain = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if plain and abs(value) < _INFINITE else None
+    if plain and abs(value) < _INFINITE:
+        return float(value)
+    return None
 
 
 def whole(value: Any) -> int | None:
     """A whole number; None for anything else."""
     size = number(value)
-    return int(size) if size is not None and size == int(size) else None
+    if size is not None and size == int(size):
+        return int(size)
+    return None
 
 
 def made_by(value: Any, *names: str) -> Call | None:
@@ -83,7 +87,9 @@ class Script(Syntax):
 
     def value(self, node: ast.AST | None) -> Any:
         """The value of an expression, ``UNKNOWN`` where it is not determined."""
-        return UNKNOWN if node is None else self.once(node, lambda: self._value(node))
+        if node is None:
+            return UNKNOWN
+        return self.once(node, lambda: self._value(node))
 
     def once(self, key: object, compute: Callable[[], Any]) -> Any:
         """A value, computed once; what needs its own value is not determined."""
@@ -103,7 +109,9 @@ class Script(Syntax):
         if not alone or isinstance(scope, ast.ClassDef):
             return None
         calls = [call for call in self.named(name) if call.path == name]
-        return calls if len(calls) == len(self.references[name]) else None
+        if len(calls) == len(self.references[name]):
+            return calls
+        return None
 
     def _value(self, node: ast.AST) -> Any:
         match node:
@@ -116,7 +124,9 @@ class Script(Syntax):
             case ast.BinOp():
                 operands = [self.value(node.left), self.value(node.right)]
                 numeric = None not in map(number, operands)
-                return _OPERATORS[type(node.op)](*operands) if numeric else UNKNOWN
+                if numeric:
+                    return _OPERATORS[type(node.op)](*operands)
+                return UNKNOWN
             case ast.Tuple() | ast.List():
                 return [self.value(item) for item in node.elts]
             case ast.Call():
@@ -129,7 +139,9 @@ class Script(Syntax):
             return Result(call)
         arguments = [self.value(argument) for argument in call.node.args]
         numeric = not call.node.keywords and None not in map(number, arguments)
-        return function(*arguments) if numeric else UNKNOWN
+        if numeric:
+            return function(*arguments)
+        return UNKNOWN
 
     def home(self, node: ast.Name) -> ast.AST | None:
         """The scope whose name a name is; None where the file does not bind it."""
@@ -148,10 +160,15 @@ class Script(Syntax):
         bindings = self.bindings[scope, node.id]
         if scope is self.scope[node]:
             bindings = self._reaching(bindings, node)
-        value = self._bound(bindings[0], node.id) if len(bindings) == 1 else UNKNOWN
+        if len(bindings) == 1:
+            value = self._bound(bindings[0], node.id)
+        else:
+            value = UNKNOWN
         # a list may be changed where it is; a constant has one binding
         constant = self.places[node.id] == 1 and not isinstance(value, list)
-        return value if constant or isinstance(value, Result) else UNKNOWN
+        if constant or isinstance(value, Result):
+            return value
+        return UNKNOWN
 
     def _reaching(self, bindings: list[Binding], use: ast.Name) -> list[Binding]:
         """The binding of its scope that a use sees; none where several may be."""
@@ -182,7 +199,9 @@ class Script(Syntax):
         if isinstance(value, list):
             return value[binding.index]
         whole_result = isinstance(value, Result) and value.index is None
-        return Result(value.call, binding.index) if whole_result else UNKNOWN
+        if whole_result:
+            return Result(value.call, binding.index)
+        return UNKNOWN
 
     def _parameter(self, function: ast.AST, name: str) -> Any:
         """The value of a parameter of a function that is called in one place."""
@@ -194,16 +213,19 @@ class Script(Syntax):
         ]
         calls = self.callers(function) or []
         values = [bound_arguments(call.node, ordered).get(name) for call in calls]
-        return self.value(values[0]) if len(values) == 1 else UNKNOWN
+        if len(values) == 1:
+            return self.value(values[0])
+        return UNKNOWN
 
 
 def bound_arguments(node: ast.Call, ordered: list[str]) -> dict[str, ast.expr]:
     """Arguments of a call by parameter; ``*`` and ``**`` under their signs."""
     bound: dict[str, ast.expr] = {}
     for position, argument in enumerate(node.args):
-        name = (
-            ordered[position] if position < len(ordered) else f"argument {position + 1}"
-        )
+        if position < len(ordered):
+            name = ordered[position]
+        else:
+            name = f"argument {position + 1}"
         # nobody knows the positions of what follows a star
         starred = "*" in bound or isinstance(argument, ast.Starred)
         bound["*" if starred else name] = argument

@@ -55,7 +55,9 @@ class Source:
         """The first line with a key or a pattern; 0 where there is none."""
         named = pattern.replace("_", "[-_ ]")
         place = re.search(rf"\b(?:{named})", self.text, re.IGNORECASE)
-        return self.text.count("\n", 0, place.start()) + 1 if place else 0
+        if not place:
+            return 0
+        return self.text.count("\n", 0, place.start()) + 1
 
 
 def load(path: str) -> Source:

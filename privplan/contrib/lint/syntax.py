@@ -118,7 +118,10 @@ class Syntax:
         while isinstance(node, ast.Attribute):
             parts.append(node.attr)
             node = node.value
-        root = self.imports.get(node.id, node.id) if isinstance(node, ast.Name) else ""
+        if isinstance(node, ast.Name):
+            root = self.imports.get(node.id, node.id)
+        else:
+            root = ""
         return ".".join([root, *reversed(parts)])
 
     def blocks(self, node: ast.AST) -> Iterator[ast.AST]:
@@ -128,7 +131,10 @@ class Syntax:
             inside = isinstance(
                 scope, ast.expr
             )  # a lambda or a comprehension has no statements
-            node = scope if inside else self.parent[self.statement.get(node, node)]
+            if inside:
+                node = scope
+            else:
+                node = self.parent[self.statement.get(node, node)]
             yield node
 
     def loops(self, node: ast.AST) -> list[ast.AST]:
@@ -146,9 +152,10 @@ class Syntax:
                 self.parent[child] = node
                 self.scope[child] = inner
                 begins = isinstance(child, ast.stmt)
-                self.statement[child] = (
-                    child if begins else self.statement.get(node, node)
-                )
+                if begins:
+                    self.statement[child] = child
+                else:
+                    self.statement[child] = self.statement.get(node, node)
                 waiting.append((child, inner))
 
     def _index(self, node: ast.AST) -> None:
@@ -156,9 +163,9 @@ class Syntax:
             case ast.Import():
                 for name in node.names:
                     root = name.name.partition(".")[0]
-                    self.imports[name.asname or root] = (
-                        name.name if name.asname else root
-                    )
+                    # Without an alias, ``import a.b`` binds ``a``.
+                    full_name = name.name if name.asname else root
+                    self.imports[name.asname or root] = full_name
             case ast.ImportFrom():
                 source = "." * node.level + (node.module or "")
                 for name in node.names:

@@ -43,7 +43,9 @@ class Understood:
         bound = self.bound(call)
         if name in bound:
             return script.value(bound[name])
-        return UNKNOWN if call is None or _HIDDEN & bound.keys() else default
+        if call is None or _HIDDEN & bound.keys():
+            return UNKNOWN
+        return default
 
     def bound(self, call: Call | None) -> dict[str, ast.expr]:
         """The arguments of a call by name."""

@@ -104,7 +104,9 @@ def _side_by_side(sources: Sequence[str], form: str) -> str:
     plans = loaded_proposals(sources)
     if form == "json":
         return _json([registry_report(source) for source in sources])
-    return proposals_page(plans) if form == "html" else proposals_markdown(plans)
+    if form == "html":
+        return proposals_page(plans)
+    return proposals_markdown(plans)
 
 
 def _of_book(address: str, form: str, budgets: Mapping[str, float]) -> str:
@@ -125,7 +127,9 @@ def _of_one(source: str, form: str, judged: Callable[[Run], Verdict]) -> str:
     if form == "html":
         return page_of(source, judged)
     report = registry_report(source, judged)
-    return _json(report) if form == "json" else page(report)
+    if form == "json":
+        return _json(report)
+    return page(report)
 
 
 def _json(data: Any) -> str:

@@ -196,7 +196,10 @@ def page(report: dict[str, Any]) -> str:
         lines += [f"## {name.capitalize()}", ""]
         for key, value in report[name].items():
             if key != "groups":
-                shown = json.dumps(value) if isinstance(value, dict) else str(value)
+                if isinstance(value, dict):
+                    shown = json.dumps(value)
+                else:
+                    shown = str(value)
                 lines.append(f"- {key.replace('_', ' ')}: {in_markdown(shown)}")
         lines.append("")
     lines += ["## Adaptivity", "", report["adaptivity"] + ".", ""]

@@ -143,7 +143,9 @@ class Difference:
         t = abs(self.excess) * np.sqrt(counts) / spread
         p_values = np.asarray(2 * special.stdtr(counts - 1, -t))
         sufficient = counts[p_values <= level]
-        return float(sufficient[0]) if len(sufficient) else math.inf
+        if len(sufficient):
+            return float(sufficient[0])
+        return math.inf
 
     def __str__(self) -> str:
         printed = ""
@@ -290,7 +292,10 @@ def lead_rises(
             (-sign, high, first),
             (sign, low, first),
         ]
-        columns = f"{last} over {first}" if sign > 0 else f"{first} over {last}"
+        if sign > 0:
+            columns = f"{last} over {first}"
+        else:
+            columns = f"{first} over {last}"
         return [(f"lead of {high} over {low}, {columns}", terms)]
 
     return comparisons

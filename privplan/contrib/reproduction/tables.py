@@ -120,7 +120,9 @@ class Table:
         """``plans``, ``runs`` or ``left out``."""
         if self.planned:
             return "plans"
-        return "runs" if self.trained else "left out"
+        if self.trained:
+            return "runs"
+        return "left out"
 
     def cell(
         self, row: str, column: str, values: float | Sequence[float], **details: Any

@@ -23,7 +23,12 @@ from privplan.verification.run import Run
 
 @register("audit", order=LAST + 1, false_alarm=FALSE_ALARM)
 def audit(run: Run) -> Check:
-    """The canaries are the run's, and no empirical bound exceeds realised epsilon."""
+    """The canaries are the run's, and no empirical bound exceeds realised epsilon.
+
+    An attacker who tells canaries apart better than epsilon allows refutes the
+    accountant or the training, whatever else a run shows. Canaries that cannot be told
+    apart prove nothing.
+    """
     name = "audit"
     evidence = run.audit
     if evidence is None:
@@ -31,7 +36,10 @@ def audit(run: Run) -> Check:
     groups = run.once(realised).groups
     uppers = {}
     for group in groups:
-        upper = math.inf if group.realised_upper is None else group.realised_upper
+        if group.realised_upper is None:
+            upper = math.inf
+        else:
+            upper = group.realised_upper
         uppers[group.group] = (upper, group.delta)
     if evidence.digest != run.record.audit:
         return failed(name, "the canaries' evidence is not what the run wrote")
@@ -52,7 +60,11 @@ def audit(run: Run) -> Check:
 
 @register("budget", order=LAST + 2)
 def budget(run: Run) -> Check:
-    """The realised epsilon of every group is within its budget."""
+    """The realised epsilon of every group is within its budget.
+
+    It is computed from the releases of the ledger alone, never from the plan, and
+    rounded up.
+    """
     if run.ledger.fault is not None:
         return not_shown("budget", ["the releases after the sound lines of the ledger"])
     reason = "every group is within its budget"

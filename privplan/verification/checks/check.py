@@ -123,6 +123,7 @@ LAST = 1_000
 
 
 def _always(run: Run) -> bool:
+    """Applies to every run."""
     return True
 
 
@@ -179,6 +180,7 @@ def register(
     """
 
     def decorate(inspect: Inspect) -> Inspect:
+        """Register the function, and leave it as it is."""
         CHECKS.register(name, RunCheck(inspect, order, false_alarm=false_alarm))
         return inspect
 

@@ -20,16 +20,19 @@ CLIP_TOLERANCE = 1e-5
 def clipping(run: Run) -> check.Check:
     """No update in a sum exceeds its clipping bound, and the bound is the planned one.
 
-    A clipped update has the norm of the bound. If updates were clipped and none has
-    that norm, the threshold was different, such as a quantile of the norms of the same
-    round.
+    The noise multiplier counts in units of that bound, so a longer update is protected
+    less than the plan says. A clipped update has the norm of the bound. If updates were
+    clipped and none has that norm, the threshold was different, such as a quantile of
+    the norms of the same round, which depends on the clients and cost nothing.
     """
 
     def problems() -> Iterator[str]:
+        """Updates above their bound, and bounds that are not the planned ones."""
         for group in run.plan.groups:
             yield from _faults_of_group(run, group)
 
     def missing() -> Iterator[str]:
+        """Groups without releases, and releases whose norms nobody measured."""
         yield from check.unreleased(run)
         unmeasured = []
         for release in run.ledger.records:
@@ -42,6 +45,10 @@ def clipping(run: Run) -> check.Check:
 
 
 def _faults_of_group(run: Run, group: GroupPlan) -> Iterator[str]:
+    """What is wrong with the updates of a group, by round.
+
+    A silent release sent nothing, so it has no update to bound.
+    """
     bound = run.plan.clip_bound(group)
     for release, share in run.shares(group.name):
         if release.noise.silent:
@@ -82,7 +89,13 @@ def _contribution_fault(
 
 @check.register("sums bounded", order=51)
 def sums_bounded(run: Run) -> check.Check:
-    """No measured sum is longer than its updates would be with the largest norm."""
+    """No measured sum is longer than its updates would be with the largest norm.
+
+    By the triangle inequality the norm of a sum is at most the number of its updates
+    times their largest norm. A longer one has a part that no client sent. The ledger's
+    norms and the measured sum come from different places of the training loop, so that
+    a fault in one contradicts the other.
+    """
     measurements: Measurements = {}
     fault: str | None = None
     if run.folder is not None:

@@ -47,13 +47,21 @@ Cohorts = list[tuple[int, tuple[int, ...]]]
 
 @register("cohort independence", order=132, false_alarm=EVIDENCE_FALSE_ALARM)
 def cohort_independence(run: Run) -> Check:
-    """Overlaps at all lags, pairs of rounds, halves, neighbours, and the ratio."""
+    """Cohorts are uniform given their sizes, and those of different rounds independent.
+
+    Amplification by sampling counts on both: who can be told from earlier cohorts to
+    take part in this one is not hidden by the draw. Tested are overlaps at several
+    distances of rounds, every pair of rounds, halves of the clients, neighbours, and
+    the ratio. A cohort that is a function of the data without one of these patterns
+    stays unseen; executing the run again finds it.
+    """
     name = "cohort independence"
     drawing = _drawing_groups(run)
     if run.plan.spec.unit == "record" or not drawing:
         return passed(name, "does not apply, cohorts are not drawn")
 
     def problems() -> Iterator[str]:
+        """What speaks against the cohorts of any group, unless their draw is known."""
         # The draw is known then, so how likely it was is no evidence.
         if run.once(cohorts_are_of_seed):
             return

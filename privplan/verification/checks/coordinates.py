@@ -19,7 +19,9 @@ LARGEST = 2**30
 def coordinates(run: Run) -> check.Check:
     """Only coordinates that the algorithm releases left the clients.
 
-    Masks that choose among them depend on no data.
+    Noise covers the coordinates of a release and no others, so a coordinate more is one
+    in the clear. Masks that choose among them must depend on no data: which coordinates
+    are large tells something of the clients, too.
     """
     executed = run.record.executed
     if executed is None:
@@ -27,6 +29,7 @@ def coordinates(run: Run) -> check.Check:
         return check.not_shown("coordinates", missing)
 
     def problems() -> Iterator[str]:
+        """Faults of the evidence, of the record's numbers, and of single releases."""
         yield from check.evidence_fault(run)
         yield from _faults_of_record(run, executed)
         yield from _faults_of_releases(run, executed)

@@ -14,7 +14,11 @@ MOST_NAMES = 5  # files that a verdict names
 
 
 def folder(run: Run) -> Check:
-    """Every file is one that privplan writes, and no state of training is left."""
+    """Every file is one that privplan writes, and no state of training is left.
+
+    No check reads an unknown file, so it could hold anything, such as sums without
+    noise. The checkpoint of a finished run would hold the personal states of clients.
+    """
     reason = "no file but those that privplan writes"
     left = [] if run.folder is None else unfinished_files(run.folder)
     if left:

@@ -17,7 +17,11 @@ from privplan.verification.run import Run
 
 @check.register("plan", order=10)
 def same_plan(run: Run) -> check.Check:
-    """The record names the digest of the plan, which is the approved one if any is."""
+    """The record names the digest of the plan, which is the approved one if any is.
+
+    Without an approved plan the folder's own plan is what the run is measured by, and a
+    plan with looser budgets would pass; so a reader who knows the plan should name it.
+    """
     digest = run.plan.digest
     if run.record.plan_digest != digest:
         return check.failed("plan", "the record is of another plan")
@@ -33,7 +37,12 @@ def same_plan(run: Run) -> check.Check:
 
 @check.register("ledger", order=20)
 def unbroken(run: Run) -> check.Check:
-    """The ledger's chain of hashes holds from the plan to the record's last line."""
+    """The ledger's chain of hashes holds from the plan to the record's last line.
+
+    Each line holds the hash of the line before, the first one the digest of the plan. A
+    line that was changed, taken out or put in breaks the chain; releases that were cut
+    off at the end are missed by the last hash, which a finished run has in its record.
+    """
     fault = run.ledger.fault
     if fault is None and run.record.chain and run.record.chain != run.ledger.chain:
         fault = "the last line is not the one that the finished run wrote last"
@@ -58,6 +67,7 @@ def groups(run: Run) -> check.Check:
     """
 
     def problems() -> Iterator[str]:
+        """Faults of the releases, of the evidence, and of who holds which records."""
         yield from _other_groups(run)
         yield from check.evidence_fault(run)
         yield from _identities(run)
@@ -145,7 +155,9 @@ def _is_assignment(stored: Arrays, population: int) -> bool:
 def rounds(run: Run) -> check.Check:
     """Each group has one release per planned round.
 
-    Clients who add noise to protect their records take part no more often than planned.
+    A release more is one that the plan did not pay for; one less hides a round whose
+    cost counts all the same. Clients who add noise to protect their records take part
+    no more often than planned.
     """
     protects_records = run.plan.spec.unit == "record"
     planned = run.plan.spec.rounds

@@ -58,7 +58,9 @@ Problems = Callable[[Measured, float], Iterator[str]]
 def noise_distribution(run: Run) -> check.Check:
     """The noise of each release has the normal law.
 
-    Tested are its distance from it, cells, tails, a lattice, and its energy.
+    Tested are its distance from that law, the numbers in its cells and tails, a
+    lattice, and its energy. Noise of the right variance and another shape, such as few
+    large values among zeros, leaves most coordinates in the clear.
     """
     coordinates = sum(release.dimension for _, release in run.once(gaussian_sums))
     reason = f"{coordinates} coordinates fit the normal law"
@@ -67,14 +69,22 @@ def noise_distribution(run: Run) -> check.Check:
 
 @check.register("noise coverage", order=102, false_alarm=check.EVIDENCE_FALSE_ALARM)
 def noise_coverage(run: Run) -> check.Check:
-    """Each layer, block of coordinates and projection has the recorded noise."""
+    """Each layer, block of coordinates and projection has the recorded noise.
+
+    The energy of a whole release does not tell a layer without any noise from one with
+    more than its part.
+    """
     reason = "layers, blocks and projections have the recorded noise"
     return _check(run, "noise coverage", uneven, reason)
 
 
 @check.register("noise independence", order=103, false_alarm=check.EVIDENCE_FALSE_ALARM)
 def noise_independence(run: Run) -> check.Check:
-    """The noise is independent: in a release, of others, and of the sum."""
+    """The noise is independent: in a release, of others, and of the sum.
+
+    Noise that is repeated with another sign, shared by groups or taken from an earlier
+    round cancels for whoever adds or subtracts releases.
+    """
     reason = "no correlation within releases, across groups, rounds or with the sums"
     return _check(run, "noise independence", dependent, reason)
 

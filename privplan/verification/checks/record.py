@@ -53,7 +53,11 @@ _CONFIGURED: dict[str, tuple[type, str]] = {
 
 @check.register("record", order=15, false_alarm=check.FALSE_ALARM)
 def record_agrees(run: Run) -> check.Check:
-    """No field of the record contradicts another one, plan, ledger or evidence."""
+    """No field of the record contradicts another one, plan, ledger or evidence.
+
+    What a reader quotes from a run stands in its record: data, model, method and
+    scores.
+    """
     problems = chain(check.evidence_fault(run), map(str, _faults(run)))
     missing = check.without_evidence(run, "the digest of the data")
     reason = "agrees with the plan and the ledger"
@@ -61,6 +65,7 @@ def record_agrees(run: Run) -> check.Check:
 
 
 def _faults(run: Run) -> Iterator[Fault]:
+    """All contradictions of the record, those of a simulation only where it is one."""
     yield from _progress(run)
     yield from _end(run)
     if run.record.seed is None:
@@ -80,6 +85,7 @@ def _faults(run: Run) -> Iterator[Fault]:
 
 
 def _fault(field: str, rule: str, value: object) -> Fault:
+    """A fault that names its field as a reader of ``record.json`` sees it."""
     return Fault(f"record.{field}", rule, value)
 
 

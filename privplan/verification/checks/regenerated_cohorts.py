@@ -30,7 +30,11 @@ def cohorts_are_of_seed(run: Run) -> bool:
 
 @register("cohorts regenerated", order=131)
 def cohorts_regenerated(run: Run) -> Check:
-    """The participants of each round are those that the law draws from seed or key."""
+    """The participants of each round are those that the law draws from seed or key.
+
+    This is exact, where tests of the law's properties have a power: one client more or
+    less in one cohort is a fault.
+    """
     name = "cohorts regenerated"
     if run.plan.spec.unit == "record":
         return passed(name, "does not apply, clients take turns; see rounds")
@@ -41,6 +45,7 @@ def cohorts_regenerated(run: Run) -> Check:
         return not_shown(name, [obstacle], required=False)
 
     def problems() -> Iterator[str]:
+        """Cohorts of any group that its stream does not give."""
         for index, group in enumerate(run.plan.groups):
             yield from _other_cohorts(run, group, index)
 
@@ -61,7 +66,10 @@ def unnamed_participants(run: Run) -> Iterator[str]:
 
 
 def _source_of(run: Run) -> str:
-    return "key" if run.key else "seed"
+    """What the cohorts follow from, in a word for a reader."""
+    if run.key:
+        return "key"
+    return "seed"
 
 
 def _other_cohorts(run: Run, group: GroupPlan, index: int) -> Iterator[str]:

@@ -94,7 +94,10 @@ def noise_regenerated(run: Run) -> check.Check:
 
 
 def _source_of(run: Run) -> str:
-    return "key" if run.key else "seed"
+    """What the noise follows from, in a word for a reader."""
+    if run.key:
+        return "key"
+    return "seed"
 
 
 def _states_of_seed(run: Run) -> Iterator[str]:

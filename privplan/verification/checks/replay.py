@@ -18,7 +18,11 @@ from privplan.verification.run import Run
 
 @check.register("replay", order=160)
 def replay(run: Run) -> check.Check:
-    """Rounds that were executed again now gave the ledger's releases; not required."""
+    """Rounds that were executed again now gave the ledger's releases; not required.
+
+    It is the only check that shows clipping, training and the sum themselves: all
+    others read what the run says of them.
+    """
     stored = _stored_replay(run)
     for report in filter(None, (run.executed, stored)):
         fault = _fault_of(run, report)

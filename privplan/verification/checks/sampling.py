@@ -35,13 +35,19 @@ from privplan.verification.run import Run
 
 @register("sampling law", order=120, false_alarm=FALSE_ALARM)
 def sampling(run: Run) -> Check:
-    """The law that was executed is the law that was planned."""
+    """The law that was executed is the law that was planned.
+
+    Ledger and plan name the same law and ratio, and the law itself judges whether it
+    draws cohorts of such sizes.
+    """
 
     def problems() -> Iterator[str]:
+        """Other laws or ratios of any group, and sizes that its law hardly draws."""
         for group in run.plan.groups:
             yield from _other_law(run, group)
 
     def missing() -> Iterator[str]:
+        """Groups without releases, and releases without the size of a cohort."""
         yield from unreleased(run)
         unmeasured = []
         for release in run.ledger.records:
@@ -116,7 +122,11 @@ def _in_turn(run: Run, group: GroupPlan) -> bool:
 
 @register("cohorts", order=130)
 def cohorts(run: Run) -> Check:
-    """Participants are different clients of their group whom the law allows there."""
+    """Participants are different clients of their group whom the law allows there.
+
+    A client twice in one sum moves it by twice its clipping bound. A client who takes
+    part more often than its law allows is protected less than the plan says.
+    """
 
     def problems() -> Iterator[str]:
         for group in run.plan.groups:

@@ -35,6 +35,7 @@ def sums(run: Run) -> check.Check:
     ]
 
     def problems() -> Iterator[str]:
+        """Residuals too long for records, and no noise for clients."""
         for release, residual in measured:
             if release.unit == "record":
                 yield from _too_long(release, residual, run.plan.spec.local.momentum)

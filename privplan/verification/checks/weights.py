@@ -20,13 +20,15 @@ def weights(run: Run) -> check.Check:
 
     It is that of the rule that the record names, where privplan knows the rule. What an
     own rule makes of noisy sums reveals no more of them, as long as it does not follow
-    who takes part.
+    who takes part: a weight of one over the realised cohort would tell its size, which
+    no release paid for.
     """
     executed = run.record.executed
     rule = None if executed is None else rule_of(executed.aggregator, run.plan)
     is_mixed = len(run.plan.spec.mixture) > 1
 
     def problems() -> Iterator[str]:
+        """Rules that do not fit the law, and weights that change or are not planned."""
         if executed is not None:
             unmixes = executed.aggregator.startswith("unmixed, ")
             if is_mixed != unmixes:
@@ -36,6 +38,7 @@ def weights(run: Run) -> check.Check:
             yield from _faults_of_group(run, group, rule)
 
     def missing() -> Iterator[str]:
+        """Groups without releases, and a record that names no rule."""
         yield from check.unreleased(run)
         if executed is None or not executed.aggregator:
             yield "the aggregation rule in the record"

@@ -46,9 +46,10 @@ COLUMNS = (
 def command(ctx: click.Context, algorithm: str, plan: Path | None, seed: int) -> None:
     """Execute rounds of an algorithm on neighbouring data sets."""
     try:
-        names = (
-            list(ALGORITHMS) if algorithm == "all" else [ALGORITHMS.name_of(algorithm)]
-        )
+        if algorithm == "all":
+            names = list(ALGORITHMS)
+        else:
+            names = [ALGORITHMS.name_of(algorithm)]
         plans = None if plan is None else {plan.name: Plan.load(plan)}
         reports: list[SensitivityReport] = []
         with render.progress("sensitivity tests") as progress:
@@ -68,7 +69,10 @@ def command(ctx: click.Context, algorithm: str, plan: Path | None, seed: int) ->
 
 
 def _row(report: SensitivityReport) -> list[str]:
-    largest = "" if report.largest_ratio is None else f"{report.largest_ratio:.4f}"
+    if report.largest_ratio is None:
+        largest = ""
+    else:
+        largest = f"{report.largest_ratio:.4f}"
     counts = [str(report.executions), str(report.compared)]
     result = "passed" if report.passed else "failed"
     return [report.algorithm, report.plan, report.unit, *counts, largest, result]

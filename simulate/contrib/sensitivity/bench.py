@@ -66,7 +66,10 @@ class Bench:
             if record.family != GAUSSIAN or drawn_otherwise or record.unit != "client":
                 continue
             response = right.vector.double() - left.vector.double()
-            smallest = float(response.min()) if len(response) else record.noise_std
+            if len(response):
+                smallest = float(response.min())
+            else:
+                smallest = record.noise_std
             fault = (
                 f"a coordinate has noise {smallest:.6g}, recorded "
                 f"{record.noise_std:.6g}"

@@ -62,7 +62,9 @@ class ConstantNoise(np.random.Generator):
     def _constant(self, size: Any) -> Any:
         value = self._value if self._only in (None, self._drawn) else 0.0
         self._drawn += 1
-        return value if size is None else np.full(size, value)
+        if size is None:
+            return value
+        return np.full(size, value)
 
     def standard_normal(self, size: Any = None, *_: Any, **__: Any) -> Any:
         """The constant."""
@@ -122,7 +124,9 @@ def with_participants(
     ) -> np.ndarray:
         is_of_group = number == round_ and fingerprint(generator) == group_fingerprint
         drawn = sampler.draw(generator, clients, ratio, number)
-        return change(drawn) if is_of_group else drawn
+        if is_of_group:
+            return change(drawn)
+        return drawn
 
     return _with(experiment, sampler=replace(sampler, draw=draw))
 
@@ -181,7 +185,9 @@ def with_releases(experiment: Experiment, releases: Sequence[Released]) -> Exper
     """The mechanism is executed, and the given releases are used instead of its own."""
 
     def use(index: int, release: Released) -> Released:
-        return releases[index] if index < len(releases) else release
+        if index < len(releases):
+            return releases[index]
+        return release
 
     return _observed(experiment, use)
 

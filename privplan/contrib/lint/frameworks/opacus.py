@@ -207,7 +207,9 @@ def _batch(script: Script, private: Call) -> Any:
     loader = made_by(LIST.argument(script, private, "data_loader"), "DataLoader")
     listed = {*LIST.signature("DataLoader").split()}
     drawn = LIST.bound(loader).keys() <= listed
-    return LIST.argument(script, loader, "batch_size", 1) if drawn else UNKNOWN
+    if drawn:
+        return LIST.argument(script, loader, "batch_size", 1)
+    return UNKNOWN
 
 
 def _release(script: Script, call: Call, options: Options, findings: Findings) -> None:

@@ -97,7 +97,9 @@ def _everywhere(script: Script, name: str) -> float:
     """The one value of an argument in all calls that give it; 0 where there is none."""
     keywords = [node for node in script.nodes if isinstance(node, ast.keyword)]
     sizes = {number(script.value(node.value)) for node in keywords if node.arg == name}
-    return (sizes.pop() or 0.0) if len(sizes) == 1 else 0.0
+    if len(sizes) == 1:
+        return sizes.pop() or 0.0
+    return 0.0
 
 
 def _judge_postprocessors(script: Script, accounted: bool, findings: Findings) -> None:

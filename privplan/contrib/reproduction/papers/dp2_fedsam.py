@@ -171,7 +171,10 @@ def conditions(result: Result) -> Outcome:
             )
             if closed_form.failed_conditions(history, 1 / clients, "add_remove"):
                 failed.append(column)
-    words = f"fail at {', '.join(failed)}" if failed else "hold at all four settings"
+    if failed:
+        words = f"fail at {', '.join(failed)}"
+    else:
+        words = "hold at all four settings"
     return Outcome(CONTRADICTED if failed else REPRODUCED, words)
 
 

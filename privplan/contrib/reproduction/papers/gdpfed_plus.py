@@ -338,7 +338,9 @@ def scales(result: Result) -> Outcome:
 def _squared(result: Result, method: str, column: str) -> float:
     """Lambda of a method with squared weights; not a number where it is missing."""
     cell = result.cell_at(f"{method}, Lambda with squared weights", column)
-    return math.nan if cell is None else cell.mean
+    if cell is None:
+        return math.nan
+    return cell.mean
 
 
 PAPERS.register("gdpfed-plus", paper_of(DATA, globals()))

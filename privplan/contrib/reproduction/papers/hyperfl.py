@@ -166,7 +166,9 @@ def attacked(*, small: bool = False) -> list[Setting]:
         rows = printed_rows(DATA, "hyperfl-table-3")
         methods = methods_of(spec, records, rows)
         settings.append(Setting(column, spec, data, methods, options=options))
-    return settings[:1] if small else settings
+    if small:
+        return settings[:1]
+    return settings
 
 
 def released(
