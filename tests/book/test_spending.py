@@ -1,6 +1,7 @@
 """What was spent and what is left: closed forms, another library, the accountant."""
 
 import math
+from fractions import Fraction
 
 import pytest
 from dp_accounting import dp_event as events
@@ -13,7 +14,14 @@ from privplan.accounting.rdp import ORDERS
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.book import filters
 from privplan.book.remaining import remaining
-from privplan.book.spending import Account, account_of, groups_of, spending
+from privplan.book.spending import (
+    Account,
+    account_of,
+    delta_for,
+    groups_of,
+    spending,
+    spendings,
+)
 from privplan.errors import InfeasibleError, InputError
 from tests.book.runs import as_recorded, full, run
 
@@ -108,6 +116,43 @@ def test_relations_are_not_mixed_unless_one_is_named(tmp_path):
     assert read.composed(History(), DELTA) == expected.composed(History(), DELTA)
 
 
+def test_a_run_that_stopped_within_a_turn_may_have_spent_nothing(tmp_path):
+    (booked,) = _booked([run(tmp_path / "a")])
+    (share, *_) = booked.shares
+    for status, law, may_be_nothing in (
+        ("complete", "random_allocation:5", False),
+        ("running", "random_allocation:5", True),
+        ("running", "full", False),
+    ):
+        change = {"sampling": SamplingLaw(law), "sampling_ratio": 1.0}
+        releases = (share.releases[0].model_copy(update=change),)
+        shares = (share.model_copy(update={"releases": releases}),)
+        changed = booked.model_copy(update={"shares": shares, "status": status})
+        spent = spending(account_of([changed], "", share.group), DELTA)
+        assert (spent.epsilon_lower == 0) == may_be_nothing
+
+
+def test_a_group_that_cannot_be_composed_is_a_fault(tmp_path):
+    folders = [run(tmp_path / "a"), run(tmp_path / "b", 2, relation="replace_one")]
+    spent, faults = spendings(_booked(folders, "north"), population="north")
+    assert spent == []
+    assert {fault.field for fault in faults} == {"relation"}
+    with pytest.raises(InputError, match="population: must be in the book"):
+        spendings(_booked(folders, "north"), population="east")
+
+
+def test_runs_share_the_word_for_whom_they_protect(tmp_path):
+    runs = _booked([run(tmp_path / word, person=word) for word in ("user", "patient")])
+    assert account_of(runs[:1], "", "strict").person == "user"
+    assert account_of(runs, "", "strict").person == "person"
+
+
+@pytest.mark.parametrize("delta", [0.0, 1.0, 1.5, math.nan])
+def test_a_delta_is_between_0_and_1(delta):
+    with pytest.raises(InputError, match="delta: must be in"):
+        delta_for(_account(), delta)
+
+
 def test_units_are_not_mixed(tmp_path):
     (booked,) = _booked([run(tmp_path / "a")])
     shares = [share.model_copy(update={"unit": "record"}) for share in booked.shares]
@@ -197,3 +242,17 @@ def test_a_refusal_by_a_filter_names_what_it_counts():
     with pytest.raises(InfeasibleError, match="nothing is left") as refused:
         remaining(account, total, DELTA, rule="renyi")
     assert float(str(refused.value).split(" counts ")[1]) > total
+
+
+@pytest.mark.parametrize("rule", ["gaussian", "renyi"])
+def test_a_spent_capacity_is_the_budget(rule):
+    for order in (0, 20, len(ORDERS) - 1):
+        units = filters.capacity(rule, 900.0, DELTA, order)
+        assert filters.spent_epsilon(rule, units, DELTA, order) == pytest.approx(900)
+        assert math.isinf(filters.spent_epsilon(rule, filters.MOST_UNITS, DELTA, order))
+
+
+def test_a_capacity_is_below_every_rounding():
+    exact = Fraction(mu_of(900.0, DELTA)) ** 2 / Fraction(filters.UNIT)
+    units = filters.capacity("gaussian", 900.0, DELTA, 0)
+    assert 1 <= exact - units <= 1 + exact * Fraction("2e-12")
