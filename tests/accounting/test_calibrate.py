@@ -10,6 +10,8 @@ from scipy.stats import norm
 
 from privplan.accounting.accountant import accountant
 from privplan.accounting.calibrate import calibrate, least_certified, noise_multiplier
+from privplan.accounting.composition import calibrated_composition
+from privplan.accounting.gdp import epsilon_of
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.errors import (
     InfeasibleError,
@@ -67,6 +69,27 @@ def test_the_other_parameters_have_the_same_boundary():
     delta = calibrate("delta", 0.5, sampling_ratio=0.02, rounds=50, **keep)
     assert delta == pytest.approx(FMNIST, rel=5e-3)
     assert spent(sigma, 0.02, 50, delta) <= 0.5
+
+
+def test_a_delta_of_the_default_accountant_is_safe_and_precise():
+    delta = calibrate(
+        "delta", 0.37, noise_multiplier=1.5, sampling_ratio=0.02, rounds=50
+    )
+    assert spent(1.5, 0.02, 50, delta, engine=PLD) <= 0.37
+    assert spent(1.5, 0.02, 50, delta * (1 - 3e-3), engine=PLD) > 0.37
+
+
+def test_no_ratio_is_asked_for_where_everybody_takes_part():
+    sigma, _ = calibrated_composition(
+        "noise_multiplier", 1, accountant="pld", delta=1e-5, rounds=10, sampling="full"
+    )
+    assert epsilon_of(math.sqrt(10) / sigma, 1e-5) == pytest.approx(1, rel=2e-4)
+
+
+def test_a_population_has_clients():
+    everybody = {"rounds": 10, "sampling": "full", "clients": 0, "delta": 1e-5}
+    with pytest.raises(InputError, match="clients: must be 1 or more"):
+        calibrated_composition("noise_multiplier", 1, accountant="pld", **everybody)
 
 
 def test_whole_answers_are_the_largest():

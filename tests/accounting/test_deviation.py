@@ -13,7 +13,7 @@ from privplan.accounting.deviation import DELTA_SHARE, carried
 @pytest.mark.parametrize("rounds", [1, 50])
 def test_the_bound_is_that_of_its_formula(deviation, rounds):
     """By the closed form of the shift's delta, with scipy's normal distribution."""
-    epsilon = 1.5
+    epsilon = 0.5
     delta = 1e-4
     added = carried(deviation, rounds, epsilon, delta)
     e1 = added.epsilon / 2

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from scipy.integrate import quad
+from scipy.stats import norm
 
 from privplan.accounting import rdp
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
@@ -192,3 +194,22 @@ def test_divergences_do_not_fall_with_the_order():
                 values = rdp.rdp_of_release(Release(sigma, q, law), relation)[ascending]
                 finite = values[np.isfinite(values)]
                 assert np.all(np.diff(finite) >= -1e-12 * finite[1:])
+
+
+@pytest.mark.parametrize("sigma", [1.0, 8.0])
+def test_moments_of_deviations_are_bounded_by_those_of_even_order(sigma):
+    logs = rdp._log_deviations(sigma)
+    for order in (2, 3, 4, 5):
+
+        def moment(output, order=order):
+            distance = abs(math.expm1((output - 0.5) / sigma**2))
+            return distance**order * norm.pdf(output, 0, sigma)
+
+        exact = quad(moment, -20 * sigma, 30 * sigma + 5, points=[0.5], limit=200)[0]
+        assert exact <= math.exp(logs[order]) * (1 + 1e-6)
+        assert order % 2 or exact == pytest.approx(math.exp(logs[order]))
+
+
+def test_what_is_kept_of_a_curve_cannot_be_written():
+    curve = rdp._rdp(POISSON, AR, 0.1, 1.0)
+    assert not curve.flags.writeable

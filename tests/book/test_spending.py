@@ -44,7 +44,8 @@ def test_full_participation_adds_squares_as_the_closed_form_says(tmp_path):
     assert spent.epsilon_upper == pytest.approx(epsilon_of(mu, DELTA), rel=1e-9)
     parts = sum(epsilon_of(30**0.5 / sigma, DELTA / 2) for sigma in (20.0, 35.0))
     assert spent.epsilon_naive == pytest.approx(parts, rel=1e-9)
-    assert (spent.runs, spent.releases, spent.sampling) == (2, 60, "full")
+    assert (spent.runs, spent.kept, spent.releases) == (2, 2, 60)
+    assert spent.sampling == "full"
 
 
 def test_sampled_runs_compose_as_another_library_says():
