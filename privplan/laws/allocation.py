@@ -97,6 +97,9 @@ class RandomAllocation(base.Law):
         """Uses whose rounds are drawn or counted one by one."""
         if use == "solve_for rounds":
             return f"must be epsilon under {self.name} sampling"
+        if use == "max_uploads":
+            reason = f"each client uploads once in {self.block} rounds"
+            return f"must be left out under {self.name} sampling: {reason}"
         if use in _OPEN:
             return None
         return f"must be a law of independent rounds, for {use}"

@@ -87,9 +87,10 @@ class BallsInBins(Correlated, RandomAllocation):
                 yield fault
 
     def excludes_use(self, use: Use) -> str:
-        """What correlated noise excludes, and solving for other rounds."""
-        if use == "solve_for rounds":
-            return f"must be epsilon under {self.name} sampling"
+        """What correlated noise excludes, and other rounds or uploads of a client."""
+        rule = RandomAllocation.excludes_use(self, use)
+        if rule and use in ("solve_for rounds", "max_uploads"):
+            return rule
         return Correlated.excludes_use(self, use)
 
     def rank_one_factors(self) -> RankOneFactors:

@@ -562,13 +562,13 @@ def with_uploads(spec: Spec, uploads: float) -> Spec:
     require_clients(spec, "max_uploads")
     if not 0 < uploads < math.inf:
         raise InputError.one("max_uploads", "must be positive and finite", uploads)
+    spec.require("max_uploads", "max_uploads", uploads)
     if spec.planning.ratios == "given" or spec.everyone:
         rule = (
             "is for specs with a cohort to choose, not for given ratios or full "
             "participation"
         )
         raise InputError.one("max_uploads", rule, uploads)
-    spec.require("max_uploads", "max_uploads", uploads)
 
     fewest = spec.rounds * fewest_clients(spec, spec.rounds)
     if "rounds" not in spec.planning.free and uploads < fewest:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.planning.problem import fewest_clients
 from privplan.planning.solver import solve
@@ -85,7 +86,14 @@ def variations(
         seed: of the draws; runs have it and the next ones.
         share: of the plans' cohorts that takes part.
         classes: of the data, for partitions that are drawn.
+
+    Raises:
+        InputError: for a law whose noise is for the spec's number of rounds.
     """
+    for sampling in spec.plain_laws:
+        if sampling.law.rank_one_factors() is not None:
+            rule = "must be a law for any rounds: those of the runs differ"
+            raise InputError.one("sampling", rule, sampling)
     # Rounds come in whole blocks of the sampling laws.
     blocks = [sampling.law.rounds_for(1) for sampling in spec.plain_laws]
     block = math.lcm(*(rounds for rounds in blocks if spec.rounds % rounds == 0))

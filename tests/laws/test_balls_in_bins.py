@@ -24,6 +24,7 @@ from privplan.errors import InputError
 from privplan.laws.law import DominatingPairs, Relation
 from privplan.laws.rank_one import RankOneFactors, best_factors, noise_of_models
 from privplan.plan import Plan
+from privplan.planning.inverse import with_uploads
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 
@@ -311,7 +312,9 @@ def test_persons_and_uses_without_a_proof_are_refused() -> None:
         spec(groups=groups)
     for use in ("plain sums", "secure-discrete", "canaries", "a guard", "attacks"):
         assert LAW.excludes_use(use)
-    assert LAW.excludes_use("max_uploads")
+    once = "max_uploads: must be left out under balls_in_bins:6 sampling: each client"
+    with pytest.raises(InputError, match=once):
+        with_uploads(spec(), 100.0)
 
 
 def test_a_plan_stores_its_factors_and_refuses_others() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from privplan.errors import InputError
 from privplan.forecast.model import Forecaster
 from privplan.forecast.proxy_table import ProxyTable
 from privplan.planning.recipe import relative_noise
@@ -36,6 +37,13 @@ def test_variations_are_drawn_by_the_seed_alone():
     assert first != variations(spec, ["iid", "dirichlet:0.3"], 12, 4, 0.5)
     assert {variation.partition for variation in first[:2]} == {"iid", "dirichlet:0.3"}
     assert {variation.decay is None for variation in first} == {True, False}
+
+
+def test_plans_whose_noise_is_for_one_number_of_rounds_are_not_varied():
+    data = {**PLAIN, "rounds": 6, "cohort": None, "sampling": "balls_in_bins:6"}
+    data["planning"] = {}
+    with pytest.raises(InputError, match="sampling: must be a law for any rounds"):
+        variations(Spec.parse(data), ["iid"], 12, 3, 0.5)
 
 
 def test_a_variation_changes_budgets_rounds_and_recipe():
