@@ -10,7 +10,7 @@ import click
 
 from privplan.accounting.release import SamplingLaw
 from privplan.cli import PROVE
-from privplan.laws.law import FAMILIES
+from privplan.laws.law import FAMILIES, Law
 
 if TYPE_CHECKING:
     from privplan.accounting.certificate import Certificate
@@ -200,6 +200,20 @@ def _show_notes(findings: Mapping[str, Finding], sampling: str, rounds: int) -> 
         render.text(f"{line}: a client counts in whole turns")
 
 
+def _show_noise_left(law: Law, rounds: int, noise_multiplier: float) -> None:
+    """What models hold of correlated noise, as much as independent noise."""
+    from privplan.cli import render
+
+    momentum = law.recipe_momentum
+    last_model = law.noise_left(momentum, rounds)
+    if last_model != 1:
+        render.text(
+            f"noise in the last model as much as independent: "
+            f"{noise_multiplier * last_model:.4g} clipping norms of a sum (server momentum "
+            f"{momentum:g})"
+        )
+
+
 UNKNOWNS = ("noise_multiplier", "sampling_ratio", "rounds", "cohort", "delta")
 """Parameters of which ``privplan calibrate`` finds one."""
 # Share of a budget that is spent wherever less noise can be certified.
@@ -250,6 +264,9 @@ def calibrate_command(
         shown = f"{value}" if isinstance(value, int) else f"{value:.8g}"
         promise = f"keeps epsilon {epsilon:g} by {accountant}"
         render.text(f"{solve_for}: {shown}  ({promise})")
+        if solve_for == "noise_multiplier":
+            law = SamplingLaw(releases["sampling"]).law
+            _show_noise_left(law, releases["rounds"], float(value))
         show(solved, rows)
     [spent] = [row.epsilon_upper for row in rows if row.accountant == accountant]
     if solve_for == "noise_multiplier" and spent < _SPENT * epsilon:

@@ -51,16 +51,22 @@ class BandedSeparation(Correlated, MinSeparation):
 
 
 class CyclicAllocation(RandomAllocation, CyclicPoisson):
-    """One of every ``block`` rounds of a client's turn, one of ``bands`` turns."""
+    """One of every ``block`` rounds of a client's turn, one of ``bands`` turns.
+
+    ``cyclic_allocation:B:K:W`` has factors for a weight of W% on the last model.
+    """
 
     has_central_limit = RandomAllocation.has_central_limit
     has_theorem_1 = RandomAllocation.has_theorem_1
 
-    def __init__(self, bands: int, block: int) -> None:
+    def __init__(self, bands: int, block: int, last_weight: int = 0) -> None:
         self.bands = self.parts = bands
+        self.last_weight = last_weight
         self.block = block
         self.turns = bands * block
         self.name = f"cyclic_allocation:{bands}:{block}"
+        if last_weight:
+            self.name += f":{last_weight}"
         self.title = f"cyclic allocation (1 of {block} rounds, {bands} turns)"
 
     @property
@@ -109,8 +115,8 @@ FAMILIES.register(
     "cyclic_allocation",
     LawFamily(
         CyclicAllocation,
-        f"{_NUMBER}:{_NUMBER}",
-        "'cyclic_allocation:B:K' with B, K in [2, 999]",
+        f"{_NUMBER}:{_NUMBER}(:([1-9][0-9]?|100))?",
+        "'cyclic_allocation:B:K[:W]' with B, K in [2, 999] and W in [1, 100]",
         turns_of_shortest_block,
     ),
 )

@@ -21,6 +21,9 @@ rounds (Kalinin, Lampert, NeurIPS 2024); a, a multiple of 0.02, and h, one of 0.
 + g beta^(T-t)), q = 0.3 - 0.2 B / T, brings prefix sums near the best; g is the least
 multiple of 1/4 by which the last model has at most 0.1% more noise than by h = 0 and r
 = 1; where h leaves it more, h is 0.
+
+A law whose name wishes for the last model has r = 1 instead, and the a and h of least
+(1 - W) log(mean square noise of all models) + W log(squared noise of the last one).
 """
 
 from __future__ import annotations
@@ -82,10 +85,18 @@ def coefficients(
         rounds: T.
         max_tenths: the largest 10 h that is tried.
     """
-    tried = []
+    return min(
+        _tried_series(bands, momentum, max_tenths),
+        key=lambda factors: mean_square(factors, momentum, rounds),
+    )
+
+
+def _tried_series(
+    bands: int, momentum: float, max_tenths: int = _MAX_TENTHS
+) -> Iterator[tuple[float, ...]]:
+    """The series of the grid of exponents and growths."""
     for exponent, h in product(_EXPONENTS, np.arange(max_tenths + 1) / 10):
-        tried.append(series(bands, momentum, exponent, h))
-    return min(tried, key=lambda factors: mean_square(factors, momentum, rounds))
+        yield series(bands, momentum, exponent, h)
 
 
 def mean_square(factors: tuple[float, ...], momentum: float, rounds: int) -> float:
@@ -145,15 +156,25 @@ def remaining_noise(
 
 @lru_cache(maxsize=256)
 def factors(
-    bands: int, momentum: float, rounds: int
+    bands: int, momentum: float, rounds: int, last_weight: int = 0
 ) -> tuple[tuple[float, ...], np.ndarray]:
-    """c, and r_1, ..., r_T.
+    """c, and r_1, ..., r_T, for a weight of the last model in percent.
 
     The best series comes first, with the least g by which the last model has little
     more noise than by h = 0 and r = 1.
     """
-    plain_series = coefficients(bands, momentum, rounds, 0)
     equal_rows = np.ones(rounds)
+    if last_weight:
+
+        def loss(tried: tuple[float, ...]) -> float:
+            all_models = math.log(mean_square(tried, momentum, rounds))
+            last = math.log(remaining_noise(tried, equal_rows, momentum))
+            return (100 - last_weight) * all_models + 2 * last_weight * last
+
+        # The inverse of a series may grow without bounds.
+        with np.errstate(all="ignore"):
+            return min(_tried_series(bands, momentum), key=loss), equal_rows
+    plain_series = coefficients(bands, momentum, rounds, 0)
     last_noise = remaining_noise(plain_series, equal_rows, momentum)
     max_last_noise = _MORE_LAST_NOISE * last_noise
 
@@ -181,6 +202,7 @@ _ALLOWED_FREE = ("ratios", "weights", "sampling")
 _EVERY_ROUND = "must be a law under which every round draws from all clients"
 _EXCLUDED: dict[Use, str] = {
     "plain sums": _EVERY_ROUND,
+    "a guard": "must be a law whose rounds have noise of their own, for a guard",
     "secure-discrete": "must not be secure-discrete under {law}",
     "max_uploads": "must be left out under {law} sampling",
     "solve_for rounds": "must be cohort or epsilon under {law} sampling",
@@ -220,6 +242,7 @@ class Correlated:
 
     name: str
     bands: int
+    last_weight = 0  # of the last model beside all models, in percent
     recipe_momentum = 0.5  # docs/correlated-noise.md
 
     def excludes_use(self, use: Use) -> str:
@@ -230,7 +253,7 @@ class Correlated:
         self, momentum: float, rounds: int, round_: int = 1
     ) -> tuple[float, ...]:
         """B factors, for noise that later rounds take back in part."""
-        series_factors, rows = factors(self.bands, momentum, rounds)
+        series_factors, rows = self._factors(momentum, rounds)
         norms = column_norms(series_factors, rows)
         # r_t c_k / s_{t-k}. Before the first round there is no sum, so that any s will
         # do.
@@ -240,4 +263,9 @@ class Correlated:
 
     def noise_left(self, momentum: float, rounds: int) -> float:
         """Less than 1: that of the correlated noise."""
-        return remaining_noise(*factors(self.bands, momentum, rounds), momentum)
+        return remaining_noise(*self._factors(momentum, rounds), momentum)
+
+    def _factors(
+        self, momentum: float, rounds: int
+    ) -> tuple[tuple[float, ...], np.ndarray]:
+        return factors(self.bands, momentum, rounds, self.last_weight)

@@ -81,6 +81,22 @@ def test_account_says_what_a_law_of_turns_costs_and_which_names_are_near():
     assert "(did you mean random_allocation?)" in line
 
 
+def test_calibrate_says_what_correlated_noise_leaves_in_the_last_model():
+    arguments = [
+        "calibrate",
+        "--epsilon",
+        "1.5",
+        "--delta",
+        "6.98e-5",
+        "--rounds",
+        "50",
+    ]
+    shown = answer(*arguments, "--sampling", "cyclic_allocation:10:5")
+    assert "noise in the last model as much as independent: 0.4679 clip" in shown
+    shown = answer(*arguments, "--sampling", "random_allocation:50")
+    assert "last model" not in shown
+
+
 def test_calibrate_offers_every_unknown():
     assert tuple(UNKNOWNS) == calibrate.UNKNOWNS
 

@@ -15,6 +15,7 @@ from privplan.accounting.accountant import accountant
 from privplan.accounting.composition import composition
 from privplan.accounting.release import History, Release, SamplingLaw
 from privplan.errors import InputError
+from privplan.laws.rank_one import noise_of_models
 from tests.laws.test_laws import matrix
 from tests.laws.test_random_allocation import spec
 
@@ -94,6 +95,26 @@ def test_less_noise_is_needed_than_for_poisson_sampling_of_the_same_cohorts():
     block = History.repeated(Release(1.2, 1.0, "random_allocation:10"), 1)
     assert cost["cyclic_allocation:5:10"] == pld.epsilon(block, 1e-5, "add_remove")
     assert cost["cyclic_allocation:5:10"].upper < 0.9 * cost["cyclic_poisson:5"].lower
+
+
+@pytest.mark.parametrize("turns", ["5:10", "10:5", "25:2"])
+def test_a_wish_for_the_last_model_moves_noise_to_the_others(turns):
+    """At the same price: a column of C is as long as an update at most."""
+    plain = f"cyclic_allocation:{turns}"
+    noise = []
+    for name in (plain, f"{plain}:35", f"{plain}:100"):
+        law = SamplingLaw(name).law
+        assert law.name == name
+        assert law.single == SamplingLaw(plain).law.single
+        c = moved(name, 50)
+        assert np.linalg.norm(c, axis=0).max() <= 1 + 1e-12
+        noise.append(noise_of_models(c, 0.5))
+        assert noise[-1].last_model == pytest.approx(law.noise_left(0.5, 50), rel=1e-9)
+    last_models = [of_law.last_model for of_law in noise]
+    all_models = [of_law.all_models for of_law in noise]
+    assert last_models == sorted(last_models, reverse=True)
+    assert all_models == sorted(all_models)
+    assert last_models[1] < 0.995 * last_models[0]
 
 
 def test_evidence_of_choices_within_turns():
