@@ -31,6 +31,7 @@ from simulate.runs.run import execute
 
 STRICTEST = "strictest"  # everybody has the strictest group's budget
 DEFAULT = "default"  # the floor that a spec has which states none
+SPENDING = "spending"  # the default floor, and all that budgets allow is spent
 NAMES = ("strict", "medium", "loose")
 _DIGITS: dict[str, Any] = {
     "rounds": 60,
@@ -68,14 +69,16 @@ class Setting:
         )
 
     def plan(self, kind: str) -> Plan:
-        """The plan of a kind: ``STRICTEST``, ``DEFAULT`` or a least share."""
+        """The plan of a kind: one of those above, or a least share."""
         strictest = self.groups[0][1]
         groups: list[dict[str, Any]] = []
         for name, (clients, epsilon) in zip(NAMES, self.groups, strict=False):
             budget = strictest if kind == STRICTEST else epsilon
             groups.append({"name": name, "clients": clients, "epsilon": budget})
         planning = {}
-        if kind not in (STRICTEST, DEFAULT):
+        if kind == SPENDING:
+            planning["slack"] = 0.0
+        elif kind not in (STRICTEST, DEFAULT):
             planning["least_share"] = float(kind)
         training = _DIGITS if self.dataset == "digits" else _FASHION
         data = {"name": "floors", "groups": groups, "delta": "n^-1.1", **training}
@@ -85,6 +88,7 @@ class Setting:
 _DEMO = ((100, 2.0), (100, 6.0), (100, 12.0))
 _HALVES = ((150, 2.0), (150, 12.0))
 _FEW = ((40, 2.0), (260, 12.0))
+_C = ((500, 0.3), (2500, 2.0), (3000, 8.0))
 SETTINGS = {
     "half-5": Setting("digits", _HALVES, "by-class:strict=0,1,2,3,4"),
     "half-2": Setting("digits", _HALVES, "by-class:strict=8,9"),
@@ -100,9 +104,8 @@ SETTINGS = {
         ((800, 0.5), (2600, 2.0), (2600, 8.0)),
         "by-class:strict=3,6",
     ),
-    "fashion-C": Setting(
-        "fashion-mnist", ((500, 0.3), (2500, 2.0), (3000, 8.0)), "by-class:strict=8,9"
-    ),
+    "fashion-C": Setting("fashion-mnist", _C, "by-class:strict=8,9"),
+    "fashion-C-iid": Setting("fashion-mnist", _C, "iid"),
     "fashion-F": Setting(
         "fashion-mnist", ((300, 0.5), (300, 0.5), (5400, 8.0)), "by-class:strict=8,9"
     ),

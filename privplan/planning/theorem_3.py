@@ -23,12 +23,12 @@ class StepConstants:
         mu5: 4 / (eta tau), factor of privacy noise; mu3 = L mu5.
     """
 
-    progress: Any
-    mu4: Any
-    mu5: Any
+    progress: float
+    mu4: float
+    mu5: float
 
 
-def step_constants(learning_rate: Any, steps: Any) -> StepConstants:
+def step_constants(learning_rate: float, steps: float) -> StepConstants:
     """Returns the constants for a learning rate eta and tau local steps."""
     progress = learning_rate * steps
     mu4 = 32 * progress + learning_rate + learning_rate / steps
