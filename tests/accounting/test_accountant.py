@@ -4,7 +4,12 @@ import math
 
 import pytest
 
-from privplan.accounting.accountant import ACCOUNTANTS, accountant
+from privplan.accounting.accountant import (
+    ACCOUNTANTS,
+    accountant,
+    fast_accountants,
+    second_opinions,
+)
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.errors import InputError, UnsupportedError
 
@@ -110,3 +115,8 @@ def test_prv_answers_ordinary_settings_and_fails_in_one_line():
     many = History([(Release(1 + step / 100, 0.02), 1) for step in range(30)])
     with pytest.raises(UnsupportedError, match="more than 20 different releases"):
         prv.epsilon(many, 1e-5, AR)
+
+
+def test_accountants_of_other_libraries_are_second_opinions():
+    assert set(fast_accountants()) & {"pld", "dp_accounting"} == {"pld"}
+    assert set(second_opinions()) & {"pld", "dp_accounting"} == {"dp_accounting"}

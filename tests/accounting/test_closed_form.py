@@ -106,6 +106,8 @@ def test_conditions_fail_at_the_papers_own_setting():
 def test_a_condition_on_alpha_that_no_alpha_meets_fails():
     [line] = closed_form.conditions(7.283, 1e-5, 0.5, 1e6)
     assert line.startswith("alpha = 1 + 2 log(1/delta)/epsilon must be at most -")
+    [line] = closed_form.conditions(2 * math.log(1 / 1e-5), 1e-5, 1e-9, 100.0)
+    assert line.startswith("epsilon must be below")
     assert closed_form.conditions(0.5, 1e-5, 1.0, 0.1) == []
 
 
