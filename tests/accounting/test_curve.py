@@ -246,3 +246,10 @@ def test_wrong_input_is_one_line(call, message):
         call(curve)
     assert "\n" not in str(caught.value)
     assert curve.rounds == 1
+
+
+def test_a_release_that_no_pair_covers_is_not_counted():
+    curve = compose()
+    with pytest.raises(PrivplanError, match="covers full participation only"):
+        curve.step(Release(0.5, 0.1, SamplingLaw.POISSON, "laplace"))
+    assert curve.rounds == 0
