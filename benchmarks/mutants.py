@@ -299,12 +299,14 @@ def record_contexts() -> None:
     measured.stop()
     if outcome != 0:
         sys.exit("the tests fail without a mutant")
-    lines: dict[str, dict[int, list[str]]] = {}
+    # By their places in ``seconds``, since names would fill a hundred megabytes.
+    places = {test: place for place, test in enumerate(recorder.seconds)}
+    lines: dict[str, dict[int, list[int]]] = {}
     data = measured.get_data()
     for file in data.measured_files():
         by_line = {}
         for line, tests in data.contexts_by_lineno(file).items():
-            by_line[line] = [test for test in tests if test]
+            by_line[line] = [places[test] for test in tests if test]
         lines[str(Path(file).relative_to(ROOT))] = by_line
     stored = {"seconds": recorder.seconds, "lines": lines}
     CONTEXTS.write_text(json.dumps(stored), encoding="utf-8")
@@ -316,12 +318,14 @@ class Contexts:
     def __init__(self) -> None:
         stored = json.loads(CONTEXTS.read_text(encoding="utf-8"))
         self.seconds: dict[str, float] = stored["seconds"]
-        self._lines: dict[str, dict[str, list[str]]] = stored["lines"]
+        self._names = list(self.seconds)
+        self._lines: dict[str, dict[str, list[int]]] = stored["lines"]
 
     def tests(self, mutant: Mutant) -> list[str]:
         """Those of the changed line or, where it is not counted, of its statement."""
         by_line = self._lines.get(mutant.file, {})
-        tests = by_line.get(str(mutant.line)) or by_line.get(str(mutant.statement), [])
+        places = by_line.get(str(mutant.line)) or by_line.get(str(mutant.statement), [])
+        tests = [self._names[place] for place in places]
         return sorted(tests, key=lambda test: self.seconds[test])
 
     def first(self, tests: list[str]) -> list[str]:
