@@ -26,7 +26,6 @@ With a tight accountant inserted instead of the closed form the problem is degen
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -38,6 +37,7 @@ from numpy.typing import NDArray
 from privplan.planning.error import (
     ReleaseKind,
     fill,
+    mean_noise_multiplier,
     participation,
     squared_noise_multiplier,
 )
@@ -326,11 +326,10 @@ def degenerate_warning(
     corner_ratio = corner_cohort / problem.clients[loosest]
     corner_noise = least_noise(problem, loosest, corner_ratio, accountant)
 
-    # Noise of the mean in clipping norms: sqrt(sum_m r_m^4 sigma_m^2 / r_m^2) / sum
-    # r^2.
+    # Noise of the mean in clipping norms.
     corner = corner_noise / corner_cohort
-    square = cohorts**2
-    plan = math.sqrt(float(np.sum(square * noise**2))) / float(square.sum())
+    weights = participation(cohorts, noise)
+    plan = mean_noise_multiplier(weights, cohorts, noise, "per_group")
     if corner >= plan or corner_cohort < problem.cohort:
         return None
     mu5 = problem.constants.mu5
