@@ -90,13 +90,7 @@ def variations(
     Raises:
         InputError: for a law whose noise is for the spec's number of rounds.
     """
-    for sampling in spec.plain_laws:
-        if sampling.law.rank_one_factors() is not None:
-            rule = "must be a law for any rounds: those of the runs differ"
-            raise InputError.one("sampling", rule, sampling)
-    # Rounds come in whole blocks of the sampling laws.
-    blocks = [sampling.law.rounds_for(1) for sampling in spec.plain_laws]
-    block = math.lcm(*(rounds for rounds in blocks if spec.rounds % rounds == 0))
+    block = _block_of_rounds(spec)
     has_free_cohort = (
         spec.cohort is not None
         and not spec.everyone
@@ -147,6 +141,16 @@ def variations(
             )
         )
     return drawn
+
+
+def _block_of_rounds(spec: Spec) -> int:
+    """Rounds that come together: whole blocks of the sampling laws."""
+    for sampling in spec.plain_laws:
+        if sampling.law.rank_one_factors() is not None:
+            rule = "must be a law for any rounds: those of the runs differ"
+            raise InputError.one("sampling", rule, sampling)
+    blocks = [sampling.law.rounds_for(1) for sampling in spec.plain_laws]
+    return math.lcm(*(rounds for rounds in blocks if spec.rounds % rounds == 0))
 
 
 def _drawn_partition(source: np.random.Generator, spec: Spec, classes: int) -> str:

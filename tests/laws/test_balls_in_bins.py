@@ -306,6 +306,13 @@ def test_what_a_spec_may_not_ask_for(changes: dict[str, Any], field: str) -> Non
     assert field in [fault.field for fault in raised.value.faults]
 
 
+@pytest.mark.parametrize("near", [1.0, 60.0, 1e4])
+def test_estimates_of_large_budgets_take_small_tables(near: float) -> None:
+    factors = best_factors(6, 0.5, 0.35)
+    known_round = 0.5 / 0.5**2 + 9 / 0.5
+    assert 0 <= estimated_epsilon(factors, 0.5, 1e-5, near) < known_round
+
+
 def test_persons_and_uses_without_a_proof_are_refused() -> None:
     groups = [{"name": "all", "clients": 60, "epsilon": 2.0, "contributions": 2}]
     with pytest.raises(InputError, match="contributions"):

@@ -60,6 +60,8 @@ _COARSER = 3
 _FEWEST_ROUGH_ROUNDS = 50
 # Epsilons of the table of an estimate, over the one that is looked for.
 _NEAR = (0.8, 1.2)
+# And at most so far from it, since strikes are exponentials.
+_FARTHEST_NEAR = 2.0
 # Cells of outcomes from below, and how far they reach in deviations.
 _CELL = 0.02
 _OUTCOMES = 9.0
@@ -167,12 +169,16 @@ def _dots(factors: RankOneFactors, sigma: float) -> tuple[PricedStrikes, PricedS
     return PricedStrikes(calls.strikes, falling), puts
 
 
+def _largest_epsilon(sigma: float) -> float:
+    """Beyond it even a client whose round is known costs less than is negligible."""
+    return min(0.5 / sigma**2 + 9 / sigma, 600.0)
+
+
 def _calls(
     factors: RankOneFactors, sigma: float, spread: _Spread, step: float, spacing: float
 ) -> PricedStrikes:
     """Calls from strike 1 to where they cost next to nothing, table by table."""
-    # Beyond, even a client whose round is known costs less than is negligible.
-    limit = math.exp(min(0.5 / sigma**2 + 9 / sigma, 600.0))
+    limit = math.exp(_largest_epsilon(sigma))
     first = 1.0
     last = 1 + _STRIKES * step
     negligible = _NEGLIGIBLE * factors.rounds
@@ -268,9 +274,10 @@ def estimated_epsilon(
         coarseness: spacings of the table over those of a bound.
     """
     spread = _spread(factors, sigma)
-    first = max(1.0, math.exp(_NEAR[0] * near))
+    near = min(near, _largest_epsilon(sigma))
+    first = math.exp(max(_NEAR[0] * near, near - _FARTHEST_NEAR))
     step = coarseness * _step_from(first, _first_step(spread))
-    last = math.exp(_NEAR[1] * near) + 8 * step
+    last = math.exp(min(_NEAR[1] * near, near + _FARTHEST_NEAR)) + 8 * step
     strikes = _tables(spread, step, (first, last))
     spacing = coarseness * _spacing(factors.rounds)
     [prices] = option_prices(factors, sigma, [strikes], call=True, spacing=spacing)
