@@ -9,7 +9,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -184,10 +184,14 @@ def _umask() -> int:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[Callable[[], bool]]:
     """Hold an exclusive lock on the folder until the block or the process ends.
 
     What killed writers left in the folder is removed.
+
+    Yields:
+        Whether the lock is still held and that of the folder; False once somebody
+        removed its file, so that another one could be locked.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -195,10 +199,19 @@ def locked(folder: Path) -> Iterator[None]:
     except OSError as error:
         rule = f"must be a folder that can be written ({error.strerror})"
         raise InputError.one("output", rule, str(folder)) from None
+
+    def is_held() -> bool:
+        if file.closed:
+            return False
+        try:
+            return os.path.samestat(os.fstat(file.fileno()), os.stat(folder / LOCK))
+        except OSError:
+            return False
+
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not os.path.samestat(os.fstat(file.fileno()), os.stat(folder / LOCK)):
+            if not is_held():
                 # Another run has just removed it.
                 raise OSError
         except OSError:
@@ -207,7 +220,7 @@ def locked(folder: Path) -> Iterator[None]:
         for part in folder.glob(".*.tmp"):
             if TEMPORARY.fullmatch(part.name):
                 _remove_if_ended(part)
-        yield
+        yield is_held
 
 
 def missing_folders(folder: Path) -> list[Path]:

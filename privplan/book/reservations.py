@@ -87,7 +87,8 @@ class Reservation:
         Args:
             chains: the plan's digest, and the hash of the ledger after each line.
             last: the hash after the last line.
-            decide: returns what to reserve beside all other runs; None for nothing.
+            decide: returns what to reserve, of all runs of the book and what this one
+                reserved before; None for nothing.
             begun: whether the run reserved before and has releases, so that the book
                 knows it.
 
@@ -99,6 +100,7 @@ class Reservation:
         def work(connection: Connection) -> int:
             prepare(self._url, connection)
             fence = self._fence(connection)
+            booked = booked_runs(self._url, connection)
             place = take_out(connection, self._name)
             if fence is None:
                 if begun and place is None:
@@ -119,7 +121,7 @@ class Reservation:
                 connection.execute(
                     mine.values(holder=self._holder, counter=counter, chain=last)
                 )
-            booking = decide(booked_runs(self._url, connection))
+            booking = decide(booked)
             if booking is not None:
                 insert_run(connection, booking, place)
             return counter

@@ -47,7 +47,8 @@ class RunInBook:
         lost: why another copy of the folder goes on; empty where this one does.
 
     Raises:
-        InputError: when it is another book than the one in which the run reserved.
+        InputError: when it is another book than the one in which the run reserved, or
+            another population.
         FencedError: when the folder lacks a release of its run.
     """
 
@@ -74,6 +75,9 @@ class RunInBook:
         chains = frozenset(storage.chains)
 
         def decide(booked: tuple[BookedRun, ...]) -> Booking | None:
+            self._refuse_other_population(booked, chains)
+            # What the run reserved before is decided anew.
+            booked = tuple(run for run in booked if run.chain != self._name)
             past = past_runs(booked, population, plan, chains)
             self.budgets = budgets_of(plan, past)
             self.affordable_rounds = affordable_rounds(self.budgets)
@@ -83,6 +87,26 @@ class RunInBook:
         self._reservation = Reservation(address_of(address), self._name, str(folder))
         begun = was_reserved and is_running and storage.round > 0
         self._reservation.take(chains, storage.chain, decide, begun=begun)
+
+    def _refuse_other_population(
+        self, booked: Sequence[BookedRun], chains: Collection[str]
+    ) -> None:
+        """Refuse to go on with the run as one of other people than those of its rounds.
+
+        Args:
+            booked: the runs of the book.
+            chains: the hashes of the run's ledger, see ``Storage.chains``.
+
+        Raises:
+            InputError: when the book has releases of the run, or its reservation, under
+                another population.
+        """
+        for run in booked:
+            is_booked = run.plan == self._plan.digest and run.chain in chains
+            is_this_run = is_booked or run.chain == self._name
+            if is_this_run and run.population != self._population:
+                rule = f"must be {run.population!r}, under which the book holds the run"
+                raise InputError.one("population", rule, self._population)
 
     def _whole_run(self, is_running: bool) -> dict[str, History]:
         """What the run released, and the planned rounds that the budgets afford."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 import numpy as np
 
@@ -54,6 +54,7 @@ from privplan.guard.storage import (
     StoredRelease,
 )
 from privplan.guard.testimony import Testimony
+from privplan.guard.turns import Turns, in_turn
 from privplan.guard.vectors import clip
 from privplan.ledger import history_of, worst_client
 from privplan.plan import Plan
@@ -73,9 +74,9 @@ VECTOR = "model"  # name of the array of a model that is one vector
 class Guard:
     """Executes a plan inside a training loop that somebody else wrote.
 
-    One process at a time holds the run folder. The guard of a folder with booked rounds
-    goes on after them: ``round`` is the next one, ``model`` the last model, and
-    ``interrupted`` a release whose model was not stored yet.
+    One process at a time holds the run folder, and its threads take turns. The guard of
+    a folder with booked rounds goes on after them: ``round`` is the next one, ``model``
+    the last model, and ``interrupted`` a release whose model was not stored yet.
 
     Args:
         plan: the plan, or its file; of clients (``unit: client``), with a fixed
@@ -120,6 +121,7 @@ class Guard:
         framework: str = "guard",
         witnessing: Witnessing | None = None,
     ) -> None:
+        self.turns = Turns()
         self.plan = Plan.load(plan)
         self.folder = Path(ledger)
         check_settings(self.plan, evidence, keep)
@@ -134,7 +136,7 @@ class Guard:
         self._pending: StoredRelease | None = None
         self._is_handed_out = False
         with ExitStack() as stack:
-            stack.enter_context(locked(self.folder))
+            self._holds_folder = stack.enter_context(locked(self.folder))
             self.record_of_run = open_record(
                 self.folder, self.plan, evidence, framework
             )
@@ -157,6 +159,10 @@ class Guard:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Refuse to be copied or pickled: a copy would release a round again."""
+        raise TypeError("a guard cannot be copied: each copy would draw its own noise")
 
     @property
     def round(self) -> int:
@@ -182,6 +188,7 @@ class Guard:
                 raise InputError.one("round", rule, round_)
 
     @property
+    @in_turn
     def model(self) -> dict[str, np.ndarray] | None:
         """The last stored model; a single vector is under the name ``model``."""
         last = self._storage.last(MODEL)
@@ -190,6 +197,7 @@ class Guard:
         return self._storage.model(last)
 
     @property
+    @in_turn
     def interrupted(self) -> Released | None:
         """The booked release whose model is not stored, if there is one.
 
@@ -207,6 +215,7 @@ class Guard:
             return released_of(self.plan, records, vectors)
         return None
 
+    @in_turn
     def draw(self, round_: int, available: Available | None = None) -> Cohort:
         """The cohort of a round, by the planned law.
 
@@ -245,6 +254,7 @@ class Guard:
         """Noise per coordinate on a group's sum, or on that of all groups (None)."""
         return planned_noise_std(self.plan, round_, group)
 
+    @in_turn
     def add(self, round_: int, group: str, client: int, update: np.ndarray) -> None:
         """Add a client's update [d] to a round: clipped and scaled.
 
@@ -263,6 +273,7 @@ class Guard:
         """
         self._opened(round_).add(group, client, update)
 
+    @in_turn
     def total(self, group: str) -> GroupTotal:
         """What the next round has of a group's updates so far."""
         return self._opened(self.round).total(group)
@@ -314,6 +325,7 @@ class Guard:
         """Whether the next release stays within the plan and every group's budget."""
         return self.refusal() is None
 
+    @in_turn
     def refusal(self) -> str | None:
         """Why the next release is refused, one line; None when it may happen."""
         if self._book is not None and self._book.lost:
@@ -353,6 +365,7 @@ class Guard:
             return Excess("that the run reserved in its book", epsilon)
         return None
 
+    @in_turn
     def release(
         self, round_: int, sums: Mapping[str, np.ndarray] | None = None
     ) -> Released:
@@ -413,14 +426,20 @@ class Guard:
         self._pass_fence()
         return released_of(self.plan, release.records, release.vectors)
 
+    @in_turn
     def released(self, round_: int) -> Released:
         """The bits of a round's release.
 
         Raises:
-            InputError: when it was not made or is stored no longer.
+            InputError: when it was not made, is stored no longer, or is not past the
+                fence of the book yet.
         """
+        if self._pending_of(round_) is not None and not self._is_handed_out:
+            rule = "must be handed out by release, which the book has not allowed yet"
+            raise InputError.one("round", rule, round_)
         return released_of(self.plan, *self._storage.release(round_))
 
+    @in_turn
     def record(self, round_: int, model: Model | None = None) -> None:
         """Store the model after a round's release, then book the release.
 
@@ -452,6 +471,7 @@ class Guard:
             self._book_pending()
         self._storage.prune()
 
+    @in_turn
     def record_noised(
         self,
         round_: int,
@@ -505,6 +525,7 @@ class Guard:
         self._book_pending()
         self._storage.prune()
 
+    @in_turn
     def fail(self, round_: int, reason: str) -> None:
         """Book a round that was never released, such as one with too few reports.
 
@@ -528,6 +549,7 @@ class Guard:
         self._open = None
         self._storage.prune()
 
+    @in_turn
     def epsilon(self, group: str) -> Interval:
         """Bounds on what the group has spent, with the runs of the book."""
         clients = self.plan.group(group).clients
@@ -542,6 +564,7 @@ class Guard:
         lower = self._budgets[group].epsilon(history_of_client).lower
         return Interval(lower, spent.upper)
 
+    @in_turn
     def finish(self) -> None:
         """End the run: complete when all rounds are booked, else stopped for good."""
         self._pass_fence()
@@ -559,6 +582,7 @@ class Guard:
             self._storage.remove_draw()
         self._settle_book()
 
+    @in_turn
     def close(self) -> None:
         """Release the folder's lock; the run is finished when all rounds are booked."""
         try:
@@ -656,7 +680,10 @@ class Guard:
             self._save({"executed": executed})
 
     def _check_next(self, round_: int) -> None:
-        """Refuse a round that is not the next one."""
+        """Refuse a round that is not the next one, and one of a folder that is free."""
+        if not self._holds_folder():
+            rule = "must be held by an open guard, which keeps its lock"
+            raise InputError.one("ledger", rule, str(self.folder))
         expected = self.round
         if round_ != expected or self._pending is not None:
             rule = (

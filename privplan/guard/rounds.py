@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -16,6 +18,7 @@ from privplan.guard.open_round import GroupTotal
 from privplan.guard.vectors import keep_largest
 from privplan.plan import GroupPlan, Plan
 from privplan.planning.factors import RULES
+from privplan.planning.problem import noise_provision
 from privplan.record import GroupShare, ReleaseRecord, Residual
 from privplan.secure_stream import SecureStream
 
@@ -311,16 +314,24 @@ def noised_line(
         state: hash of the generator's state before the noise was drawn.
 
     Raises:
-        InputError: when the plan has several sums, or the noise is less than planned.
+        InputError: when the plan has several sums, or the noise is not the planned one:
+            neither less, nor more than provides for dropouts.
     """
     planned, *further_sums = sums_of_round(plan, round_)
     if further_sums:
         raise InputError.one("plan.release", "must be joint", plan.release)
     least_std = planned.noise_std
-    if noise_std < least_std * (1 - _ROUNDING):
-        rule = f"must be {least_std:.9g} or more"
+    largest_std = least_std * math.sqrt(noise_provision(plan.spec))
+    # Written so that what is no number is refused, too.
+    is_number = isinstance(noise_std, Real) and not isinstance(noise_std, bool)
+    lowest = least_std * (1 - _ROUNDING)
+    highest = largest_std * (1 + _ROUNDING)
+    if not (is_number and lowest <= noise_std <= highest):
+        rule = f"must be {least_std:.9g}, as planned"
+        if largest_std > least_std:
+            rule += f", or up to {largest_std:.9g} to provide for dropouts"
         raise InputError.one("noise_std", rule, noise_std)
-    return planned.line(noise_std, dimension, state)
+    return planned.line(float(noise_std), dimension, state)
 
 
 def dimension_of(plan: Plan, updates: Updates, known_dimension: int | None) -> int:
@@ -357,7 +368,7 @@ def _sum_of(update: Update | None) -> np.ndarray | None:
 
 
 def check_sums(sums: Mapping[str, np.ndarray], added: Mapping[str, GroupTotal]) -> None:
-    """Refuse sums beside updates that were added with their clients, and no arrays.
+    """Refuse sums beside added updates, and what is no array of finite numbers.
 
     Args:
         sums: what is to be released.
@@ -372,6 +383,15 @@ def check_sums(sums: Mapping[str, np.ndarray], added: Mapping[str, GroupTotal]) 
                 "must be an array; updates whose clients are known are added one by one"
             )
             raise InputError.one(f"sums.{name}", rule, "GroupTotal")
+        values = np.asarray(total)
+        if values.dtype.kind not in "fiu":
+            rule = "must be an array of real numbers"
+            raise InputError.one(f"sums.{name}", rule, str(values.dtype))
+        with np.errstate(over="ignore"):
+            length = float(np.linalg.norm(values.astype(np.float64)))
+        if not math.isfinite(length):
+            rule = "must be finite, as must its norm"
+            raise InputError.one(f"sums.{name}", rule, length)
 
 
 def check_reports(total: GroupTotal, drawn: Sequence[int]) -> None:

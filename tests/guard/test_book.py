@@ -212,7 +212,7 @@ def test_noise_of_others_is_booked_when_it_suffices(tmp_path):
     plan = plan_of({"all": (1000, 2.0, 0.05, 1.2)}, 20)
     with Guard(plan, tmp_path) as guard:
         with pytest.raises(
-            InputError, match=r"noise_std: must be 0\.6 or more, found 0\.5"
+            InputError, match=r"noise_std: must be 0\.6, as planned, found 0\.5"
         ):
             guard.record_noised(1, 10, 0.5)
         for round_ in guard.rounds():
@@ -270,3 +270,18 @@ def test_what_a_run_reserved_counts_until_it_ends(tmp_path):
     assert "reserved" not in {run.status for run in runs(address_of(book))}
     with Guard(plan, tmp_path / "three", book) as third:
         assert third._book.affordable_rounds == few + 28
+
+
+def test_a_run_goes_on_as_one_of_the_same_people(tmp_path):
+    book = f"sqlite:///{tmp_path / 'book.sqlite'}"
+    plan = two_groups(4)
+    for closed in ("reserved", "booked"):
+        folder = tmp_path / closed
+        with Guard(plan, folder, book, population="north") as guard:
+            if closed == "booked":
+                loop(guard, rounds=1)
+        for population in ("south", ""):
+            with pytest.raises(InputError, match="population: must be 'north'"):
+                Guard(plan, folder, book, population=population)
+        with Guard(plan, folder, book, population="north") as guard:
+            assert guard.may_release()
