@@ -144,6 +144,7 @@ def test_a_discrete_pair_is_a_distribution():
         ((1.0, 0.0), (0.5, 0.5)),
         ((0.0,), (1.5,)),
         ((-3.0,), (1.0,)),
+        ((0.0, math.inf), (0.5, 0.4)),
     ]:
         with pytest.raises(InputError):
             DiscretePair(losses, masses)

@@ -33,8 +33,9 @@ def test_names_are_text_and_one_object_each():
     assert pickle.loads(pickle.dumps(SamplingLaw.FULL)) is SamplingLaw.FULL
     assert SamplingLaw("fixed_size") is SamplingLaw.FIXED_SIZE
     assert [str(name) for name in SamplingLaw] == ["full", "poisson", "fixed_size"]
-    with pytest.raises(ValueError, match="shuffle"):
-        SamplingLaw("shuffle")
+    for name in ("shuffle", "random_allocation:0"):
+        with pytest.raises(ValueError, match="is not the name"):
+            SamplingLaw(name)
     with pytest.raises(
         InputError, match="sampling: must be one of full, poisson, fixed_size"
     ):

@@ -12,7 +12,7 @@ from scipy.special import ndtr
 from privplan.accounting.accountant import accountant
 from privplan.accounting.calibrate import calibrate
 from privplan.accounting.pld.accountant import ComposedLoss
-from privplan.accounting.pld.allocation import allocation_pairs
+from privplan.accounting.pld.allocation import _missed, allocation_pairs
 from privplan.accounting.pld.direction import Direction
 from privplan.accounting.pld.profile import delta_of, epsilon_of, gaussian_epsilon
 from privplan.accounting.release import History, Release
@@ -187,3 +187,15 @@ def test_little_noise_counts_as_a_public_round() -> None:
 
     more_noise = allocation_pairs(0.25, 50).upper[0]
     assert epsilon_of(more_noise, DELTA, from_above=True) < bounds.upper
+
+
+def test_what_options_miss_above_the_top_covers_a_simulation() -> None:
+    """The other draws stay below the strike less the top at most as often as it says."""
+    rounds = 200
+    top = 5.0
+    strikes = np.array([0.85, 0.9, 0.95])
+    draws = np.random.default_rng(1).normal(size=(4000, rounds - 1))
+    sums = np.exp(draws - 0.5).sum(axis=1)
+    below = (sums[:, None] <= strikes * rounds - top).mean(axis=0)
+    missed = _missed(1.0, rounds, strikes, top, 1e-3)
+    assert np.all(missed >= strikes * rounds * 1e-3 * below)
