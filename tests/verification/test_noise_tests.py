@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from benchmarks import power
-from privplan.accounting.families import noise_p_value
+from privplan.accounting.families import NOISE_FAMILIES, noise_p_value
 from privplan.evidence import measurement
 from privplan.evidence import noise as noise_evidence
 from privplan.laws.participation import participation_law
@@ -17,6 +17,7 @@ from privplan.verification.checks import (
     cohort_p_values,
     measured_noise,
     noise_p_values,
+    sums,
 )
 from privplan.verification.checks.check import EVIDENCE_FALSE_ALARM, FALSE_ALARM
 from privplan.verification.checks.cohort_p_values import oddest_client
@@ -39,6 +40,34 @@ def test_noise_p_value_is_the_two_sided_chi_square():
 def test_wrong_noise_is_seen(factor):
     drawn = np.random.default_rng(1).normal(0, 1.5 * factor, 29_000)
     assert noise_p_value(float((drawn**2).sum()), 1.5, drawn.size) < FALSE_ALARM
+
+
+@pytest.mark.parametrize(("share", "lines"), [(0.6, 0), (0.4, 2)])
+def test_uneven_parts_are_seen_at_half_a_level(share, lines):
+    """Of one part, which is that of all rounds, too."""
+    squares = stats.chi2.isf(share * FALSE_ALARM / 2, 1000)
+    part = measured_noise._Part(squares, 1000, 1, 1)
+    assert len([*measured_noise._uneven_parts([part], "layer", FALSE_ALARM)]) == lines
+
+
+def test_sums_are_tested_alone_and_together():
+    def failing(*residuals):
+        summed = []
+        for round_, (squares, along) in enumerate(residuals):
+            release = SimpleNamespace(
+                round=round_,
+                noise_std=2.0,
+                dimension=1000,
+                noise=NOISE_FAMILIES.get("gaussian"),
+            )
+            residual = SimpleNamespace(sum_squares=4 * squares, along_sum=2 * along)
+            summed.append((release, residual))
+        return [line.partition(":")[0] for line in sums._other_sums(summed)]
+
+    assert failing((1000, 0.7), (1000, 0.7)) == []
+    assert failing((600, 0.7), (1400, 0.7)) == ["round 0", "round 1"]
+    assert failing((1000, 10), (1000, 0.7)) == ["round 0", "all rounds"]
+    assert failing((820, 0.7), (820, 0.7)) == ["all rounds"]
 
 
 def test_honest_noise_passes():
