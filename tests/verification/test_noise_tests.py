@@ -13,6 +13,7 @@ from privplan.evidence import measurement
 from privplan.evidence import noise as noise_evidence
 from privplan.laws.participation import participation_law
 from privplan.verification.checks import (
+    clipping,
     cohort_independence,
     cohort_p_values,
     measured_noise,
@@ -68,6 +69,19 @@ def test_sums_are_tested_alone_and_together():
     assert failing((600, 0.7), (1400, 0.7)) == ["round 0", "round 1"]
     assert failing((1000, 10), (1000, 0.7)) == ["round 0", "all rounds"]
     assert failing((820, 0.7), (820, 0.7)) == ["all rounds"]
+
+
+def test_a_sum_is_at_most_as_long_as_its_updates_together():
+    for parts, expected in (
+        ([(3, 1, 0.5), (2, None, 1.0)], 4.0),
+        ([(3, 1, 0.5), (None, 0, 0.5)], None),
+        ([(3, 1, None)], None),
+    ):
+        shares = [
+            SimpleNamespace(cohort=cohort, canaries=canaries, largest_norm=norm)
+            for cohort, canaries, norm in parts
+        ]
+        assert clipping.longest_sum(SimpleNamespace(shares=shares)) == expected
 
 
 def test_honest_noise_passes():
