@@ -190,7 +190,7 @@ def test_little_noise_counts_as_a_public_round() -> None:
 
 
 def test_what_options_miss_above_the_top_covers_a_simulation() -> None:
-    """The other draws stay below the strike less the top at most as often as it says."""
+    """The other draws stay below the strike less the top at most so often."""
     rounds = 200
     top = 5.0
     strikes = np.array([0.85, 0.9, 0.95])
