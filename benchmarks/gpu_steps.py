@@ -7,9 +7,8 @@ bases      one client of `resnet-18`: in one batch by vmap, in sequence, and as 
 graph      plain training of the same steps with channels_last, as one CUDA graph a
            step, and with bf16 before clipping; 1.2 times plain training in float32, and
            12,000 images a second in bf16.
-records    clipped sums of records of `cnn-2`: by the simulator, which keeps a gradient
-           of each record, and by a norm pass and a weighted pass (ghost clipping);
-           three times the rate.
+records    clipped sums of records of `cnn-2`: by vmap, with a gradient of each record
+           in memory, and by the simulator's ghost clipping; three times the rate.
 rounding   how far bf16 moves a clipped update of `resnet-18`, in clipping norms: the
            root mean square over coordinates, over noise of one clipping norm, must be
            at most 0.05.
@@ -33,16 +32,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-from contest.peers import LEARNING_RATE, RECORD_NORM, plain_cnn, plain_resnet
+from contest.peers import LEARNING_RATE, RECORD_NORM, plain_resnet
 from contest.workloads import batches, initial
 from gpu import device_named, timed
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from simulate.engine.experiment import exact_products
-from simulate.local.dp_sgd import clipped_sums
+from simulate.local.dp_sgd import BLOCK_VALUES, sums_by_vmap
 from simulate.local.sgd import local_sgd
 from simulate.models import basis
+from simulate.models.chain import Chain
 from simulate.models.registry import model
 
 # Figures that decide.
@@ -265,74 +265,22 @@ def compare_graphs(device: torch.device, sizes: Sizes) -> None:
     decided("images/s in bf16", rate["and bf16 (after)"], IMAGES_IN_BF16)
 
 
-def ghost_sum(module: nn.Sequential, x: Tensor, y: Tensor) -> Tensor:
-    """Sum [d] of the clipped gradients of records, by a norm and a weighted pass.
-
-    With slopes S_i and patches A_i of record i the gradient of a layer's weight is S_i
-    A_i^T; its squared norm is the sum over places of (A_i^T A_i) * (S_i^T S_i), or that
-    of the product itself where it is smaller (Bu, Mao and Xu, Scalable and efficient
-    training of large convolutional networks with differential privacy, 2022).
-    """
-    inputs: dict[nn.Module, Tensor] = {}
-    outputs: dict[nn.Module, Tensor] = {}
-    value = x
-    for layer in module:
-        if isinstance(layer, nn.Conv2d | nn.Linear):
-            inputs[layer] = value.detach()
-        value = layer(value)
-        if layer in inputs:
-            outputs[layer] = value
-    losses = functional.cross_entropy(value, y, reduction="none")
-    slopes = torch.autograd.grad(
-        losses.sum(), list(outputs.values()), retain_graph=True
-    )
-    squares = torch.zeros(len(y), dtype=torch.float64, device=x.device)
-    for layer, slope in zip(outputs, slopes, strict=True):
-        squares += _squares(layer, inputs[layer], slope)
-    factors = (RECORD_NORM / squares.sqrt()).clamp(max=1).to(losses.dtype)
-    weighted = (losses * factors).sum()
-    gradients = torch.autograd.grad(weighted, list(module.parameters()))
-    return torch.cat([part.reshape(-1) for part in gradients])
-
-
-def _squares(layer: nn.Module, x: Tensor, slope: Tensor) -> Tensor:
-    """Squared norm of each record's gradient of a layer, bias included [B]."""
-    if isinstance(layer, nn.Conv2d):
-        assert not isinstance(layer.padding, str)
-        # [B, inputs, places]
-        x = functional.unfold(x, layer.kernel_size, padding=layer.padding)
-        slope = slope.flatten(2)  # [B, outputs, places]
-    else:
-        x = x[..., None]
-        slope = slope[..., None]
-    places = x.shape[2]
-    if places**2 <= x.shape[1] * slope.shape[1]:
-        of_weight = ((x.mT @ x) * (slope.mT @ slope)).double().sum((1, 2))
-    else:
-        of_weight = (slope @ x.mT).double().square().sum((1, 2))
-    return of_weight + slope.double().sum(2).square().sum(1)
-
-
 def compare_records(device: torch.device, sizes: Sizes) -> None:
     """Clipped sums of records with and without their gradients in memory."""
     network = model("cnn-2")
+    assert isinstance(network, Chain)
     x, y = batches(network, 1, 1, sizes.records)
-    x = x[0].to(device)
-    y = y[0].to(device)
-    theta = initial(network).to(device)
-    module = plain_cnn().to(device)
-    nn.utils.vector_to_parameters(theta.clone(), module.parameters())
+    batch = (initial(network)[None].to(device), x[0].to(device), y[0].to(device))
 
-    def by_simulator() -> Tensor:
-        norm = RECORD_NORM
-        return clipped_sums(network, theta[None], x, y, clipping_norm=norm).total[0]
+    def by_vmap() -> Tensor:
+        return sums_by_vmap(network, *batch, RECORD_NORM)[0]
 
     def by_ghosts() -> Tensor:
-        return ghost_sum(module, x[0], y[0])
+        return network.clipped_sums(*batch, RECORD_NORM, BLOCK_VALUES)[0]
 
-    refuse_difference("records", by_ghosts(), by_simulator())
+    refuse_difference("records", by_ghosts(), by_vmap())
     rate = rates(
-        {"a gradient a record (before)": by_simulator, "ghosts (after)": by_ghosts},
+        {"a gradient a record (before)": by_vmap, "ghosts (after)": by_ghosts},
         y.numel(),
         device,
         sizes.repeats,
@@ -340,7 +288,7 @@ def compare_records(device: torch.device, sizes: Sizes) -> None:
     ratio = rate["ghosts (after)"] / rate["a gradient a record (before)"]
     decided("times the rate", ratio, TIMES_RECORDS)
     if device.type == "cuda":
-        for name, work in (("before", by_simulator), ("after", by_ghosts)):
+        for name, work in (("before", by_vmap), ("after", by_ghosts)):
             torch.cuda.reset_peak_memory_stats(device)
             work()
             peak = torch.cuda.max_memory_allocated(device) / 2**20

@@ -24,6 +24,7 @@ from simulate.components import (
 )
 from simulate.local.sgd import PADDING, pixels
 from simulate.mechanisms import RecordNoise
+from simulate.models.chain import SUM_VALUES, Chain
 from simulate.models.network import Model
 from simulate.models.objective import CROSS_ENTROPY
 from simulate.norms import factors
@@ -31,7 +32,7 @@ from simulate.parallel import by_chunk
 
 # --- Clipped per-record gradients and their sums: a DP-SGD step without its noise. ----
 
-# Most values of per-record gradients in a device's memory at a time: 1 GiB.
+# Most values for per-record gradients in a device's memory at a time: 1 GiB.
 BLOCK_VALUES = 2**28
 
 
@@ -77,8 +78,10 @@ def clipped_sums(
     thetas = thetas.detach()
     if len(y) == 0 or thetas.device.type != "cpu":
         return _sums_on_device(model, thetas, x, y, clipping_norm)
+    if isinstance(model, Chain):
+        return _sums_of_chain(model, thetas, x, y, clipping_norm, workers)
 
-    def of_chunk(rows: slice) -> tuple[Tensor, Tensor]:
+    def of_client(rows: slice) -> tuple[Tensor, Tensor]:
         client = rows.start
         present = y[client] != PADDING
         norms = torch.zeros(y.shape[1], dtype=torch.float64)
@@ -92,8 +95,29 @@ def clipped_sums(
         )
         return total, norms
 
-    totals, norms = zip(*by_chunk(of_chunk, len(y), 1, workers), strict=True)
+    totals, norms = zip(*by_chunk(of_client, len(y), 1, workers), strict=True)
     return _with_evidence(torch.stack(totals), torch.stack(norms), clipping_norm)
+
+
+def _sums_of_chain(
+    model: Chain,
+    thetas: Tensor,
+    x: Tensor,
+    y: Tensor,
+    clipping_norm: float,
+    workers: int | None,
+) -> RecordSums:
+    """Sums of clients on a CPU, of several at once where they are small."""
+
+    def of_chunk(rows: slice) -> tuple[Tensor, Tensor]:
+        records = pixels(x[rows])
+        return model.clipped_sums(
+            thetas[rows], records, y[rows], clipping_norm, SUM_VALUES
+        )
+
+    clients = max(1, SUM_VALUES // max(1, y.shape[1] * model.values_per_record))
+    totals, norms = zip(*by_chunk(of_chunk, len(y), clients, workers), strict=True)
+    return _with_evidence(torch.cat(totals), torch.cat(norms), clipping_norm)
 
 
 def _with_evidence(total: Tensor, norms: Tensor, clipping_norm: float) -> RecordSums:
@@ -117,6 +141,11 @@ def _sums_on_device(
     model: Model, thetas: Tensor, x: Tensor, y: Tensor, clipping_norm: float
 ) -> RecordSums:
     """Sums of the whole cohort in blocks of rows; the host waits for no device."""
+    if isinstance(model, Chain):
+        total, of_records = model.clipped_sums(
+            thetas, pixels(x), y, clipping_norm, BLOCK_VALUES
+        )
+        return _with_evidence(total, of_records, clipping_norm)
     values_per_row = max(1, len(y) * thetas.shape[1])
     size = max(1, BLOCK_VALUES // values_per_row)
     total = torch.zeros_like(thetas)
@@ -124,7 +153,7 @@ def _sums_on_device(
     for first in range(0, y.shape[1], size):
         block = slice(first, first + size)
         records = pixels(x[:, block])
-        sums, block_norms = _block_sums(
+        sums, block_norms = sums_by_vmap(
             model, thetas, records, y[:, block], clipping_norm
         )
         total += sums
@@ -135,10 +164,13 @@ def _sums_on_device(
     return _with_evidence(total, of_all, clipping_norm)
 
 
-def _block_sums(
+def sums_by_vmap(
     model: Model, thetas: Tensor, x: Tensor, y: Tensor, clipping_norm: float
 ) -> tuple[Tensor, Tensor]:
-    """Clipped sums [K, d] and norms before clipping [K, B] of one block of records."""
+    """Clipped sums [K, d] and norms before clipping [K, B], for any model.
+
+    The gradient of each record is in memory.
+    """
 
     def loss(theta: Tensor, record: Tensor, label: Tensor) -> Tensor:
         logits = model.logits_each(theta[None], record[None, None])[0]

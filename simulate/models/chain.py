@@ -10,13 +10,17 @@ import torch
 from torch import Tensor, nn
 
 from simulate.models import layers as parts
-from simulate.models.clipped_sums import clipped_sum
+from simulate.models.clipped_sums import (
+    clipped_sums_of_clients,
+    values_per_record,
+)
 from simulate.models.kernels import Layers, backward, forward, slopes
 from simulate.models.layers import Conv, Linear, Pool, input_shapes, split
 from simulate.models.network import Packed, Shapes
 from simulate.models.objective import CROSS_ENTROPY, Objective
 
 CHUNK_VALUES = 512 * 1024  # of the widest activation of a chunk: 2 MB fits the caches
+SUM_VALUES = 2**22  # of records whose clipped gradients a core sums at once: 16 MB
 CHUNK_CLIENTS = 64  # most of a chunk, so that small models are still distributed
 CHUNK_OF_FEW = 128  # most clients of models for which two threads are slower than one
 
@@ -92,6 +96,10 @@ class Chain:
     def pack(self, thetas: Tensor) -> Packed:
         """Parameters [K, d] as the packed tensors of each layer; always a copy."""
         packed: Packed = []
+        # The faster format of kernels there.
+        memory_format = torch.contiguous_format
+        if thetas.device.type == "cpu":
+            memory_format = torch.channels_last
         shapes = input_shapes(self.layers, self._shape)
         by_layer = split(self.layers, thetas)
         for layer, shape, part in zip(self.layers, shapes, by_layer, strict=True):
@@ -99,7 +107,7 @@ class Chain:
                 case Conv():
                     weight, bias = part
                     weight = weight.flatten(0, 1)
-                    weight = weight.to(memory_format=torch.channels_last, copy=True)
+                    weight = weight.to(memory_format=memory_format, copy=True)
                     packed.append((weight, bias.flatten().clone()))
                 case Linear():
                     weight, bias = part
@@ -149,11 +157,52 @@ class Chain:
             gradients.append(part)
         return gradients[::-1]
 
+    @property
+    def values_per_record(self) -> int:
+        """Values in memory for the clipped gradient of one record."""
+        return values_per_record(self.layers, self._shape)
+
     def clipped_sum(
         self, theta: Tensor, x: Tensor, y: Tensor, clipping_norm: float
     ) -> tuple[Tensor, Tensor]:
         """Sum [d] of clipped gradients of records, and norms [B] before clipping."""
-        packed = self.pack(theta[None])
-        records = x.reshape(*y.shape, *self._shape)
-        total, norms = clipped_sum(self.layers, packed, records, y, clipping_norm)
-        return self.unpack(total, 1)[0], norms
+        batch = (theta[None], x[None], y[None])
+        total, norms = self.clipped_sums(*batch, clipping_norm, SUM_VALUES)
+        return total[0], norms[0]
+
+    def clipped_sums(
+        self,
+        thetas: Tensor,
+        x: Tensor,
+        y: Tensor,
+        clipping_norm: float,
+        values: int,
+    ) -> tuple[Tensor, Tensor]:
+        """Sums of clipped gradients of K clients' records, on any device.
+
+        Args:
+            thetas: parameters [K, d].
+            x: records [K, B, *input_shape].
+            y: labels [K, B], negative where a row has no record.
+            clipping_norm: largest norm of a record's gradient in a sum.
+            values: most that are in memory at a time.
+
+        Returns:
+            The sums [K, d], and the norms [K, B] before clipping, float64.
+        """
+        total = torch.zeros_like(thetas)
+        if y.numel() == 0:
+            return total, torch.zeros(y.shape, dtype=torch.float64, device=y.device)
+        packed = self.pack(thetas)
+        per_row = len(y) * self.values_per_record
+        rows = max(1, values // per_row)
+        norms: list[Tensor] = []
+        blocks = (torch.split(x, rows, 1), torch.split(y, rows, 1))
+        for records, labels in zip(*blocks, strict=True):
+            records = records.reshape(*labels.shape, *self._shape)
+            sums, of_block = clipped_sums_of_clients(
+                self.layers, packed, records, labels, clipping_norm
+            )
+            total += self.unpack(sums, len(y))
+            norms.append(of_block)
+        return total, torch.cat(norms, 1)

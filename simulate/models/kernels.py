@@ -29,9 +29,11 @@ def forward(layers: Layers, packed: Packed, x: Tensor) -> tuple[Tensor, list[Par
     if isinstance(layers[0], Linear):
         # Features [K, B, H * W * C].
         value = x.movedim(2, -1).flatten(2)
-    else:
+    elif x.device.type == "cpu":
         # [B, K * C, H, W], a copy also with one channel: a view is slower to convolve.
         value = x.permute(1, 3, 4, 0, 2).contiguous().flatten(3).permute(0, 3, 1, 2)
+    else:
+        value = x.transpose(0, 1).flatten(1, 2)
     saved: list[Parts] = []
     for layer, part in zip(layers, packed, strict=True):
         match layer:
@@ -66,8 +68,9 @@ def slopes(logits: Tensor, y: Tensor) -> Tensor:
     """Gradient of records' cross-entropy by logits [..., classes]; 0 for padding."""
     slope = torch.softmax(logits, -1)
     present = y >= 0
-    slope.add_(y.unsqueeze(-1) == torch.arange(logits.shape[-1]), alpha=-1)
-    if present.all():
+    classes = torch.arange(logits.shape[-1], device=y.device)
+    slope.add_(y.unsqueeze(-1) == classes, alpha=-1)
+    if y.device.type == "cpu" and present.all():
         return slope
     return slope.mul_(present.unsqueeze(-1))
 
