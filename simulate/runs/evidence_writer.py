@@ -42,7 +42,6 @@ class EvidenceWriter:
         experiment: the run.
         done: last round of the checkpoint from which the run goes on; 0 for a new run.
         settings: the record's ``settings_digest``.
-        sync: whether the evidence of a round is on disk when ``append`` returns.
     """
 
     def __init__(
@@ -51,11 +50,8 @@ class EvidenceWriter:
         experiment: Experiment,
         done: int,
         settings: str,
-        *,
-        sync: bool = True,
     ) -> None:
         self._folder = folder
-        self._sync = sync
         plan = experiment.algorithm.plan
         start = experiment.start.numpy()
         clients = client_arrays(experiment.partition)
@@ -87,7 +83,10 @@ class EvidenceWriter:
         write_text(folder / EVIDENCE, text)
 
     def append(self, progress: Progress) -> None:
-        """Write the evidence of a round, before its checkpoint."""
+        """Write the evidence of a round.
+
+        ``put_on_disk`` precedes the next checkpoint; later rounds are written anew.
+        """
         releases = [_array(vector) for vector in progress.releases]
         evidence = RoundEvidence(
             round=progress.round,
@@ -98,10 +97,8 @@ class EvidenceWriter:
         line, self._chain = chained(evidence, self._chain, "evidence")
         if self._stores:
             content = b"".join(map(_bytes, releases))
-            append_bytes(self._folder / VECTORS, content, "evidence", sync=self._sync)
-        append_bytes(
-            self._folder / EVIDENCE, line.encode(), "evidence", sync=self._sync
-        )
+            append_bytes(self._folder / VECTORS, content, "evidence")
+        append_bytes(self._folder / EVIDENCE, line.encode(), "evidence")
 
 
 def put_on_disk(folder: Path) -> None:

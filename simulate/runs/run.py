@@ -145,6 +145,14 @@ class _OpenedFolder:
     witness: Witness | None = None
     commit_every: int = 1
 
+    def commits_after(self, round_: int) -> bool:
+        """Whether files are put on disk after a round.
+
+        When each round is committed, the ledger puts its own lines there before they
+        are used, and evidence is only needed at a checkpoint.
+        """
+        return self.commit_every > 1 and round_ % self.commit_every == 0
+
 
 def _open_folder(
     request: Request, experiment: Experiment, stack: ExitStack
@@ -189,22 +197,16 @@ def _open_folder(
 class _Checkpoints:
     """Saves the state of a run in its folder, not more often than is worth its time."""
 
-    def __init__(self, folder: Path, rounds: int, commit_every: int) -> None:
+    def __init__(self, folder: Path, rounds: int) -> None:
         self._folder = folder
-        self._commit_every = commit_every
         self._rounds = rounds
         self._saved = time.monotonic()
         self._pause = SAVE_SECONDS
 
     def save(self, progress: Progress) -> None:
         """Save the state, once ledger and evidence of its rounds are on disk."""
-        self.commit()
+        put_on_disk(self._folder)
         checkpoint.save(self._folder, progress, self._rounds)
-
-    def commit(self) -> None:
-        """Put on disk what was written, unless each line is put there by itself."""
-        if self._commit_every > 1:
-            put_on_disk(self._folder)
 
     def save_if_due(self, progress: Progress) -> None:
         """Save the state where the last checkpoint is long ago."""
@@ -233,14 +235,8 @@ def _train(
     assert start is not None
     rounds = experiment.rounds
     before = opened_folder.record
-    evidence = EvidenceWriter(
-        folder,
-        experiment,
-        start.round,
-        before.settings_digest,
-        sync=opened_folder.commit_every == 1,
-    )
-    checkpoints = _Checkpoints(folder, rounds, opened_folder.commit_every)
+    evidence = EvidenceWriter(folder, experiment, start.round, before.settings_digest)
+    checkpoints = _Checkpoints(folder, rounds)
     started = time.monotonic()
     latest = start
 
@@ -260,8 +256,8 @@ def _train(
         # A round counts after its evidence: one that is interrupted in between is
         # repeated.
         evidence.append(progress)
-        if progress.round % opened_folder.commit_every == 0:
-            checkpoints.commit()
+        if opened_folder.commits_after(progress.round):
+            put_on_disk(folder)
         latest = progress
         report(progress.round, rounds)
         if callbacks:

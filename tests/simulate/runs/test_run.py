@@ -102,13 +102,22 @@ def test_a_crash_without_a_checkpoint_replays_the_ledger(
     assert_same(tmp_path / "run", reference)
 
 
-@pytest.mark.parametrize("pause", [0.0, 1000.0])
+@pytest.mark.parametrize(
+    ("commit_every", "pause", "commits"),
+    [
+        (3, 1000.0, 1),  # after round 3
+        (3, 0.0, 5),  # and before the checkpoints of rounds 1 to 4
+        (1, 0.0, 4),  # each line of the ledger is on disk by itself
+    ],
+)
 def test_a_power_failure_between_commits_loses_only_what_is_repeated(
-    pause, short_plan, tmp_path, reference, monkeypatch
+    commit_every, pause, commits, short_plan, tmp_path, reference, monkeypatch
 ):
     """What was written since the last commit is gone; no checkpoint is ahead of it."""
     folder = tmp_path / "run"
-    names = (LEDGER, EVIDENCE, VECTORS)
+    names = [EVIDENCE, VECTORS]
+    if commit_every > 1:
+        names.append(LEDGER)
     on_disk = []
     commit = run.put_on_disk
 
@@ -119,11 +128,10 @@ def test_a_power_failure_between_commits_loses_only_what_is_repeated(
     monkeypatch.setattr(run, "put_on_disk", noticed)
     monkeypatch.setattr(run, "SAVE_SECONDS", pause)
     monkeypatch.setattr(run, "SAVE_SHARE", np.inf)
-    request = request_for(short_plan, folder, commit_every=3)
+    request = request_for(short_plan, folder, commit_every=commit_every)
     with pytest.raises(CrashError):
         execute(request, crash_after(5))
-    # After round 3, and before the checkpoints of rounds 1 to 4.
-    assert len(on_disk) == (5 if pause == 0 else 1)
+    assert len(on_disk) == commits
     assert (folder / CHECKPOINT).exists() == (pause == 0)
     for name in names:
         assert (folder / name).stat().st_size > on_disk[-1][name]
@@ -164,15 +172,19 @@ def test_a_crash_between_the_ledger_and_the_step(
 
 
 def test_no_step_before_its_release_is_on_disk(short_plan, tmp_path, monkeypatch):
+    """And nothing else of a round waits for the disk."""
     synced: list[int] = []
+    by_round: list[int] = []
     monkeypatch.setattr(os, "fsync", lambda number: synced.append(number))
 
     def report(done, rounds):
+        by_round.append(len(synced))
         lines = (tmp_path / "run" / LEDGER).read_bytes().count(b"\n") if done else 0
         assert lines == 3 * done
         assert len(synced) >= done
 
     execute(request_for(short_plan, tmp_path / "run"), report)
+    assert set(np.diff(by_round)) == {1}
 
 
 def test_results_do_not_depend_on_batching_or_threads(
