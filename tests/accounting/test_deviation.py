@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.optimize import brentq
 from scipy.stats import norm
 
 from privplan.accounting.deviation import DELTA_SHARE, carried
@@ -39,18 +40,7 @@ def test_a_shifted_gaussian_mechanism_is_within_the_bound():
         differences = np.maximum(density - math.exp(epsilon) * neighbours, 0)
         return float(differences.sum() * step)
 
-    def smallest_epsilon(mean, allowed):
-        low = 0.0
-        high = 20.0
-        for _ in range(60):
-            middle = (low + high) / 2
-            if excess(middle, mean) > allowed:
-                low = middle
-            else:
-                high = middle
-        return high
-
-    honest = smallest_epsilon(1.0, delta)
+    honest = brentq(lambda epsilon: excess(epsilon, 1.0) - delta, 0, 20)
     added = carried(deviation, 1, honest, delta)
     both_shifted = 1.0 + 2 * deviation * sigma
     spent = excess(honest + added.epsilon, both_shifted)

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import mpmath as mp
 import numpy as np
 import pytest
+from scipy import stats
 
 import privplan
 from privplan.accounting.families import NOISE_FAMILIES
@@ -79,21 +80,11 @@ def capacities_keep_budgets(monkeypatch):
 
 def honest_noise_passes(monkeypatch):
     """Noise whose p-value is twice the level at which a release fails."""
-    level = check.FALSE_ALARM / 2
-    family = NOISE_FAMILIES.get("gaussian")
-    low = 1000.0
-    high = 3000.0
-    for _ in range(60):
-        squares = (low + high) / 2
-        if family.p_value(squares, 1.0, 1000) > 2 * level:
-            low = squares
-        else:
-            high = squares
     release = SimpleNamespace(
-        noise_sum_squares=low,
+        noise_sum_squares=stats.chi2.isf(check.FALSE_ALARM / 2, 1000),
         noise_std=1.0,
         dimension=1000,
-        noise=family,
+        noise=NOISE_FAMILIES.get("gaussian"),
         family="gaussian",
         round=1,
     )

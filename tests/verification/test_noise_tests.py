@@ -9,6 +9,7 @@ from scipy import stats
 
 from benchmarks import power
 from privplan.accounting.families import NOISE_FAMILIES, noise_p_value
+from privplan.accounting.release import SamplingLaw
 from privplan.evidence import measurement
 from privplan.evidence import noise as noise_evidence
 from privplan.laws.participation import participation_law
@@ -83,6 +84,30 @@ def test_a_sum_is_at_most_as_long_as_its_updates_together():
             for cohort, canaries, norm in parts
         ]
         assert clipping.longest_sum(SimpleNamespace(shares=shares)) == expected
+
+
+def test_a_crowded_cell_is_seen():
+    for crowd, lines in ((0, 0), (60, 1)):
+        cells = np.full(measured_noise.CELLS, 100)
+        cells[:2] += [crowd, -crowd]
+        noise = SimpleNamespace(distributed=cells.sum(), close=0, cells=cells)
+        together = measured_noise._unlike_normal_together
+        assert len([*together([(None, noise)], FALSE_ALARM)]) == lines
+
+
+def test_sums_with_a_residual_are_bounded():
+    noise = SimpleNamespace(noisy=True)
+    for residual, count in (("a", 1), (None, 0)):
+        release = SimpleNamespace(unit="client", residual=residual, noise=noise)
+        summed = clipping._summed(SimpleNamespace(numbered=[(0, release)]))
+        assert len(summed) == count
+
+
+@pytest.mark.parametrize(("law", "count"), [("full", 0), ("poisson", 1)])
+def test_groups_in_which_everybody_takes_part_draw_nobody(law, count):
+    plan = SimpleNamespace(groups=["all"], law_of=lambda group: SamplingLaw(law))
+    run = SimpleNamespace(plan=plan)
+    assert len(cohort_independence._drawing_groups(run)) == count
 
 
 def test_honest_noise_passes():

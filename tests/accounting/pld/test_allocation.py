@@ -193,7 +193,7 @@ def test_what_options_miss_above_the_top_covers_a_simulation() -> None:
     """The other draws stay below the strike less the top at most so often."""
     rounds = 200
     top = 5.0
-    strikes = np.array([0.85, 0.9, 0.95])
+    strikes = np.array([0.85, 0.9, 1.2])
     draws = np.random.default_rng(1).normal(size=(4000, rounds - 1))
     sums = np.exp(draws - 0.5).sum(axis=1)
     below = (sums[:, None] <= strikes * rounds - top).mean(axis=0)
