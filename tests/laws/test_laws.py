@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -427,3 +428,9 @@ def test_a_client_s_privacy_is_that_of_one_release_per_turn():
         slack = 5 * float(worst.std()) / math.sqrt(samples)
         assert bounds.lower - slack <= worst.mean() <= bounds.upper + slack
         assert slack < 0.1 * bounds.upper
+
+
+def test_a_cohort_is_at_most_the_clients_of_a_turn():
+    groups = [SimpleNamespace(name="all", clients=30)]
+    spec = SimpleNamespace(rounds=9, groups=groups, cohort=11)
+    assert next(CyclicPoisson(3).excludes(spec)).field == "cohort"

@@ -103,6 +103,17 @@ def test_sums_with_a_residual_are_bounded():
         assert len(summed) == count
 
 
+def test_cohorts_of_turns_are_tested_by_turn(monkeypatch):
+    law = SamplingLaw("cyclic_poisson:3").law
+    cohorts = [(round_, law.places(round_, 30)[:5]) for round_ in range(1, 61)]
+    monkeypatch.setattr(cohort_independence, "_cohorts", lambda *run: cohorts)
+    monkeypatch.setattr(cohort_independence, "_wrong_ratio", lambda *run: [])
+    run = SimpleNamespace(clients={"all": 30})
+    group = SimpleNamespace(name="all")
+    chosen = cohort_independence._unlikely_cohorts(run, group, law, FALSE_ALARM)
+    assert "all, rounds 1, 4, ..." in next(chosen)
+
+
 @pytest.mark.parametrize(("law", "count"), [("full", 0), ("poisson", 1)])
 def test_groups_in_which_everybody_takes_part_draw_nobody(law, count):
     plan = SimpleNamespace(groups=["all"], law_of=lambda group: SamplingLaw(law))
