@@ -1,5 +1,6 @@
 """Tests behind a verdict: exact values, simulations, stated power, measured noise."""
 
+import math
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -93,6 +94,20 @@ def test_a_crowded_cell_is_seen():
         noise = SimpleNamespace(distributed=cells.sum(), close=0, cells=cells)
         together = measured_noise._unlike_normal_together
         assert len([*together([(None, noise)], FALSE_ALARM)]) == lines
+
+
+def test_tails_and_energy_are_seen():
+    size = 10**6
+    expected = size * measured_noise.tail_probabilities(measured_noise.TAILS)
+    for deviations, lines in ((0, 0), (9, 1)):
+        noise = SimpleNamespace(
+            distributed=size,
+            coordinates=size,
+            tails=np.rint(expected + deviations * np.sqrt(expected)),
+            block_squares=[size + deviations * math.sqrt(2 * size)],
+        )
+        for test in (measured_noise._unlikely_tails, measured_noise._unlikely_energy):
+            assert len([*test([(None, noise)], FALSE_ALARM)]) == lines
 
 
 def test_sums_with_a_residual_are_bounded():
