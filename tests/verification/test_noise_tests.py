@@ -87,11 +87,12 @@ def test_a_sum_is_at_most_as_long_as_its_updates_together():
         assert clipping.longest_sum(SimpleNamespace(shares=shares)) == expected
 
 
-def test_a_crowded_cell_is_seen():
-    for crowd, lines in ((0, 0), (60, 1)):
+def test_a_crowded_cell_and_equal_values_are_seen():
+    for crowd, lines in ((0, 0), (60, 2)):
         cells = np.full(measured_noise.CELLS, 100)
         cells[:2] += [crowd, -crowd]
-        noise = SimpleNamespace(distributed=cells.sum(), close=0, cells=cells)
+        close = crowd * 100
+        noise = SimpleNamespace(distributed=cells.sum(), close=close, cells=cells)
         together = measured_noise._unlike_normal_together
         assert len([*together([(None, noise)], FALSE_ALARM)]) == lines
 
