@@ -28,18 +28,24 @@ from simulate.engine.loop import initial_state, one_core, run_round
 from simulate.runs.ledger_writer import FileLedger
 from simulate.runs.request import Request, prepare
 
+COHORT = 120  # expected participants of W1
+SMALL_COHORT = 12
 
-def workload(key: SigningKey, folder: Path, rounds: int) -> Experiment:
+
+def workload(
+    key: SigningKey, folder: Path, rounds: int, participants: int
+) -> Experiment:
     """The experiment of W1, whose plan names the key."""
-    plan = w1(rounds, signers=[{"name": "server", "key": key.public}])
+    signers = [{"name": "server", "key": key.public}]
+    plan = w1(rounds, signers=signers, cohort=participants)
     request = Request(plan, "GDPFed", "fashion-mnist", folder)
     return replace(prepare(request), workers=1)
 
 
-def measure(folder: Path, rounds: int) -> dict[str, list[float]]:
+def measure(folder: Path, rounds: int, participants: int) -> dict[str, list[float]]:
     """CPU seconds of each round, by variant."""
     key = new_key(folder / "server.pem")
-    plain = workload(key, folder / "run", rounds)
+    plain = workload(key, folder / "run", rounds, participants)
     secret = NoiseKey.new()
     variants = {
         "seeded": plain,
@@ -80,9 +86,10 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="small sizes, in seconds")
     options = parser.parse_args()
     rounds = 2 if options.small else options.rounds
+    participants = SMALL_COHORT if options.small else COHORT
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as parent, one_core():
-        seconds = measure(Path(parent), rounds)
+        seconds = measure(Path(parent), rounds, participants)
     print(f"{'W1, CPU seconds per round':28}{'median':>9}{'min':>9}{'ratio':>8}")
     for name, values in seconds.items():
         # The first round warms up.

@@ -29,7 +29,7 @@ from collections.abc import Callable
 import torch
 from contest.processes import Contestant, spent
 from contest.rate import product_blas, product_onednn
-from contest.workloads import WORKLOADS, Workload
+from contest.workloads import SMALL, WORKLOADS, Workload
 from stored import compare
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -144,9 +144,10 @@ if __name__ == "__main__":
     chosen = parser.parse_args()
     if chosen.small:
         chosen.repeats = 1
-        chosen.only = "W1"
+        chosen.only = SMALL
     cores = torch.get_num_threads()
     torch.set_num_threads(1)
     for key in WORKLOADS:
-        if chosen.only in (None, key):
+        is_default = chosen.only is None and key != SMALL
+        if is_default or chosen.only == key:
             measure(key, max(2, cores), chosen.repeats, store=chosen.store)

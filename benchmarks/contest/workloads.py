@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from contest.peers import (
@@ -120,15 +120,15 @@ def records_batched(
     return thetas
 
 
-def w1(threads: int) -> Workload:
+def w1(threads: int, clients: int = 120) -> Workload:
     """Small images, many clients."""
     network = model("cnn-2")
-    data = cohort(clients=120, steps=5)
+    data = cohort(clients, steps=5)
     theta = initial(network)
     module = plain_cnn()
     tuned = tuned_cnn()
     return Workload(
-        "W1: one round of 120 clients, 5 steps of batch 10",
+        f"W1: one round of {clients} clients, 5 steps of batch 10",
         network,
         data[1].numel(),
         {
@@ -190,4 +190,16 @@ def w3(threads: int) -> Workload:
     )
 
 
-WORKLOADS = {"W1": w1, "W2": w2, "W3": w3}
+def small(threads: int) -> Workload:
+    """W1 with a tenth of the clients, and only one contestant beside the reference.
+
+    Loading PyTorch takes most of the time of a process that does so little.
+    """
+    workload = w1(threads, clients=12)
+    names = (next(iter(workload.contestants)), workload.reference)
+    contestants = {name: workload.contestants[name] for name in names}
+    return replace(workload, contestants=contestants)
+
+
+SMALL = "small"
+WORKLOADS = {"W1": w1, "W2": w2, "W3": w3, SMALL: small}
