@@ -6,6 +6,7 @@ The page is a marimo notebook that this module writes; every number on it comes 
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import socket
@@ -14,6 +15,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +114,12 @@ class Shown:
     spec: str = ""
 
 
+@lru_cache(maxsize=64)
+def _solved(spec: str) -> Plan:
+    """The plan of a spec, as JSON; each visit of a page asks for the same ones."""
+    return solve(Spec.parse(json.loads(spec)), second_opinion=False)
+
+
 class Desk:
     """The numbers of one page and the plan that they make.
 
@@ -169,7 +177,7 @@ class Desk:
             return Shown(faults=faults)
         data = with_changes(self._data, changes)
         try:
-            plan = solve(Spec.parse(data), second_opinion=False)
+            plan = _solved(json.dumps(data))
         except InputError as error:
             lines = [
                 (fault.field, str(fault).removeprefix(f"{fault.field}: "))
@@ -440,6 +448,25 @@ def _(mo, page, shown):
 """
 
 
+PREPARED = """
+import json, runpy, sys
+from privplan.contrib.app import prepare
+
+prepare(*json.loads(sys.argv.pop(1)))
+runpy.run_module("marimo", run_name="__main__")
+"""
+"""The server: it loads what the page needs, and solves its plan, before it listens."""
+
+
+def prepare(spec: str | None, proxy: str | None) -> None:
+    """Compute what the page of a spec shows first, which the first visit then finds.
+
+    A notebook that is served runs in a thread of the server, so that it finds what is
+    loaded and solved here.
+    """
+    plan_html(Desk.of(spec, proxy).shown())
+
+
 def serve(
     folder: str, spec: str | None, proxy: str | None, port: int
 ) -> subprocess.Popen[bytes]:
@@ -458,10 +485,11 @@ def serve(
     notebook.write_text(text, encoding="utf-8")
 
     words = ["--quiet", "run", str(notebook), "--headless", "--no-token", "--no-check"]
+    sources = json.dumps([spec_path, proxy_path])
     address = ["--host", HOST, "--port", str(port)]
     environment = {**os.environ, "MARIMO_SKIP_UPDATE_CHECK": "1"}
     return subprocess.Popen(
-        [sys.executable, "-m", "marimo", *words, *address], env=environment
+        [sys.executable, "-c", PREPARED, sources, *words, *address], env=environment
     )
 
 
