@@ -50,7 +50,7 @@ __all__ = sorted(_WHERE)
 
 def __getattr__(name: str) -> object:
     if name == "__version__":
-        return import_module("importlib.metadata").version(__name__)
+        return import_module("privplan.distribution").own_version()
     if name not in _WHERE:
         from privplan.guidance import NoSuchNameError
 

@@ -38,6 +38,8 @@ class Configuration(Value):
     canaries: Natural | None = None  # per group
     streams: Natural | None = None  # how cohorts and noise follow from the seed
     metric: Title | None = None  # of the scores; accuracy when absent
+    # Whether metric and loss are the task's, so that neither needs be named again.
+    task_metric: Literal[True] | None = None
     task: Label | None = None  # that the data are labelled for; multi-class when absent
     noise: Literal["secure", "secure-discrete"] | None = None  # seeded when absent
     noise_commitment: Hash | None = None  # of the secret key of cohorts and noise

@@ -83,6 +83,14 @@ def did_you_mean(text: object, names: Iterable[str]) -> str:
     return ""
 
 
+def one_of(names: Iterable[str], text: object) -> str:
+    """The rule of a name among others, which begins with the one that was meant."""
+    listed = tuple(names)
+    rule = f"must be one of {', '.join(listed)}"
+    near = did_you_mean(text, listed)
+    return f"is not known{near}; {rule}" if near else rule
+
+
 @dataclass(frozen=True)
 class Fault:
     """What is wrong with an input: where, which rule it breaks, what was found."""

@@ -669,10 +669,10 @@ class Plan(Shown, Checked):
         return History.repeated(release, law.law.rounds_of_client(self.spec.rounds))
 
     def explain(self) -> str:
-        """What each group pays and gains, in sentences, most important first.
+        """What each group gets, pays and gains, in sentences.
 
         >>> print(plan.explain())
-        protected: each client; ...
+        each client of strict is protected by epsilon at most ...
         """
         return "\n".join(presenter().explanation(self))
 

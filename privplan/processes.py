@@ -287,6 +287,11 @@ def spread_by(cluster: Spread) -> Iterator[None]:
         _clusters.remove(cluster)
 
 
+def has_cluster() -> bool:
+    """Whether sweeps are computed elsewhere, where nothing counts their steps."""
+    return bool(_clusters)
+
+
 def in_jobs(jobs: int, count: Steps = report) -> Spread:
     """Calls in order in this process with one job, else over that many processes.
 

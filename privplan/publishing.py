@@ -10,7 +10,6 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -31,6 +30,7 @@ from privplan.bundle import (
     PublishedCertificate,
     PublishedVerdict,
 )
+from privplan.distribution import own_version
 from privplan.errors import BrokenRunError, InputError, UnverifiedRunError
 from privplan.files import write_bytes
 from privplan.plan import GroupPlan, Plan
@@ -221,7 +221,7 @@ def _bundle(
         model="none" if model is None else model.kind,
         initial=None if model is None else model.initial,
         approved=is_approved,
-        privplan=version("privplan"),
+        privplan=own_version(),
         groups=tuple(promises),
     )
     certificate = PublishedCertificate(plan=plan.digest, rows=certificate_rows(plan))

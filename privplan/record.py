@@ -15,6 +15,7 @@ from pydantic import AfterValidator, ConfigDict, Field
 from privplan.accounting.families import NOISE_FAMILIES, NoiseFamily
 from privplan.accounting.release import GAUSSIAN, Release, SamplingLaw
 from privplan.configuration import configuration_faults
+from privplan.distribution import own_version
 from privplan.errors import Fault, InputError
 from privplan.files import read_json, write_text
 from privplan.limits import refuse_strange
@@ -449,7 +450,7 @@ def versions_of(*packages: str) -> dict[str, str]:
     """Versions of Python and of packages, without what is local to a build."""
     versions = {"python": platform.python_version()}
     for name in packages:
-        versions[name] = version(name)
+        versions[name] = own_version() if name == "privplan" else version(name)
     matches = {name: _VERSION.match(text) for name, text in versions.items()}
     return {name: match[0] for name, match in matches.items() if match}
 
@@ -466,6 +467,7 @@ def run_folder(run: Any) -> Path:
         raise InputError.one("run", rule, type(path).__name__)
     folder = Path(path)
     if not folder.is_dir():
-        raise InputError.one("run", "must be a run folder", str(folder))
+        rule = "must be a run folder, such as privplan simulate -o RUN writes"
+        raise InputError.one("run", rule, str(folder))
     refuse_strange(folder)
     return folder

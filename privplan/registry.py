@@ -23,7 +23,7 @@ from importlib.util import find_spec
 from pkgutil import iter_modules
 from typing import Any, Generic, TypeVar, cast
 
-from privplan.errors import InputError, did_you_mean
+from privplan.errors import InputError, one_of
 
 T = TypeVar("T")
 
@@ -78,7 +78,20 @@ class Registry(Generic[T]):
         self._complete = False
 
     def register(self, name: str, component: T) -> T:
-        """Add a component under a name, which it replaces, and return it."""
+        """Add a component under a name, and return it.
+
+        It replaces one of the same module, as where a cell of a notebook is run twice.
+
+        Raises:
+            InputError: for the name of a component of another module.
+        """
+        origin = _origin(component)
+        if origin.partition(".")[0] not in _OWN_PACKAGES:
+            self._import_modules()  # whose names are taken
+        namesake = self._components.get(self._find(name) or "")
+        if namesake is not None and _origin(namesake) != origin:
+            rule = f"must be another name; it is taken by {_origin(namesake)}"
+            raise InputError.one(self.field, rule, name)
         self._points.pop(name, None)
         self._components[name] = component
         return component
@@ -124,9 +137,7 @@ class Registry(Generic[T]):
         """The registered spelling of a name."""
         spelling = self._spelling(text)
         if spelling is None:
-            names = self.names()
-            rule = f"must be one of {', '.join(names)}{did_you_mean(text, names)}"
-            raise InputError.one(self.field, rule, text)
+            raise InputError.one(self.field, one_of(self.names(), text), text)
         return spelling
 
     def __contains__(self, name: object) -> bool:
@@ -206,6 +217,16 @@ class Registry(Generic[T]):
             entry_point = f"entry point {point.value!r} of group {self.group}"
             rule = f"{entry_point} must load: {first}"
             raise InputError.one(self.field, rule, name) from None
+
+
+_OWN_PACKAGES = ("privplan", "simulate")
+"""Packages of this project."""
+
+
+def _origin(component: object) -> str:
+    """The module of a component; that of the function of an entry or a partial."""
+    function = getattr(component, "function", getattr(component, "func", component))
+    return str(getattr(function, "__module__", ""))
 
 
 def _plain(name: str) -> str:

@@ -47,7 +47,7 @@ else:
 
 from pydantic_core import CoreSchema, core_schema
 
-from privplan.errors import Fault, InputError, did_you_mean
+from privplan.errors import Fault, InputError, did_you_mean, one_of
 from privplan.guidance import INSTEAD, REPLACE, Guided, NoSuchNameError
 from privplan.presenter import presenter
 
@@ -196,8 +196,7 @@ class Named(Guided, tuple[Item, ...]):
             return super().__getitem__(key)
         named = dict(zip(self.names, self, strict=True))
         if key not in named:
-            rule = f"must be one of {', '.join(named)}{did_you_mean(key, named)}"
-            raise InputError.one("group", rule, key)
+            raise InputError.one("group", one_of(named, key), key)
         return named[key]
 
 
@@ -348,8 +347,12 @@ _RULES = {
     "tuple": "must be a list",
     "model": "must be a mapping of fields",
     "dict": "must be a mapping of fields",
+    "invalid_key": "is no name of a field; a decimal has a point, 2.5, and no comma",
 }
 """The rule for an error type of pydantic, or for its first word."""
+
+
+_DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
 
 
 def _rule(error: dict[str, Any]) -> str:
@@ -417,6 +420,8 @@ def faults_of(
         location = item["loc"]
         value = "nothing" if item["type"] == "missing" else item["input"]
         rule = _rule(dict(item))
+        if isinstance(value, str) and _DECIMAL_COMMA.fullmatch(value.strip()):
+            rule += f"; write {value.strip().replace(',', '.')}"
         if item["type"] == "extra_forbidden" and kind is not None:
             rule += did_you_mean(location[-1], _absent_fields(kind, location, data))
         faults.append(Fault(where(location, data) or "document", rule, value))

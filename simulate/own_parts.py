@@ -142,14 +142,20 @@ class OwnParts:
         return self.model.model(record.model, data, objective=objective)
 
     def metric_of(self, record: RunRecord) -> Metric | None:
-        """The run's metric; None for the accuracy of classification."""
+        """The run's metric; None for the accuracy of classification.
+
+        One of the task's needs not be named again.
+        """
+        chosen = self.metric
+        if chosen is None and record.configuration.get("task_metric"):
+            chosen = record.metric
         metric = None
         name = ACCURACY
-        if not is_accuracy(self.task, self.metric):
-            metric = metric_of(self.task, self.metric)
+        if not is_accuracy(self.task, chosen):
+            metric = metric_of(self.task, chosen)
             name = metric.name
         if self._has_data_of(record) and name != record.metric:
-            rule = f"must be {record.metric}, as in the run"
+            rule = f"must be {record.metric}, as in the run, by --metric beside --data"
             kind = NotGivenError if self.metric is None else InputError
             raise kind.one("metric", rule, name)
         return metric

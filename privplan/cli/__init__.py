@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -31,7 +32,7 @@ COMMANDS = {
     "init": ("plan", "plan", "Write a commented spec to start from."),
     "solve": ("plan", "plan", "Solve a spec: the plan and its certificate."),
     "what-if": ("plan", "plan", "Solve a spec with some of its numbers varied."),
-    "explain": ("plan", "plan", "Show each term of the bounds, formula and number."),
+    "explain": ("plan", "plan", "Say what a plan gives whom and why; then its formulas."),
     "verify": ("plan", "verify", "Say what a run really spent, and whether it kept the plan."),
     "publish": ("publish", "verify", "Write what may be published of a run, computed anew."),
     "book": ("book", "verify", "What groups have spent over all runs, and what is left."),
@@ -90,6 +91,16 @@ _VERBOSITY_OPTIONS = (
         help="Log each step to standard error; twice for details.",
     ),
 )
+
+
+def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    """Print the version of the distribution, and end."""
+    from privplan.cli import render
+    from privplan.distribution import own_version
+
+    if value:
+        render.text(f"privplan, version {own_version()}")
+        ctx.exit()
 
 
 def _cluster_of_command(
@@ -198,6 +209,7 @@ class SuggestingGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that the arguments name."""
+        from privplan.distribution import own_version
         from privplan.errors import did_you_mean
 
         command = self.get_command(ctx, args[0])
@@ -207,6 +219,7 @@ class SuggestingGroup(click.Group):
             if args[0] in REMOVED:
                 cure = f"use {REMOVED[args[0]]}"
                 raise click.ClickException(f"{args[0]}: was removed in 0.2; {cure}")
+            own_version()  # without which most commands are unknown
             near = did_you_mean(args[0], self.list_commands(ctx))
             ctx.fail(f"No such command {args[0]!r}{near}.")
         if not isinstance(command, SuggestingGroup):
@@ -306,6 +319,8 @@ class _Commands(SuggestingGroup):
         except click.exceptions.NoArgsIsHelpError as error:
             error.show()
             code = error.exit_code
+        except click.NoSuchOption as error:
+            code = _refuse(_unknown_option(error), PrivplanError.exit_code)
         except click.ClickException as error:
             line = " ".join(error.format_message().split())
             code = _refuse(line, PrivplanError.exit_code)
@@ -319,6 +334,27 @@ class _Commands(SuggestingGroup):
         except MemoryError:
             code = _refuse("memory: does not suffice for this", PrivplanError.exit_code)
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _unknown_option(error: click.NoSuchOption) -> str:
+    """What a user may have meant by an option that a command does not have."""
+    from privplan.errors import did_you_mean
+
+    option = error.option_name
+    line = f"No such option {option!r}"
+    if error.ctx is None:
+        return line
+    params = error.ctx.command.params
+    words: list[str] = []
+    for param in params:
+        words += [word for word in param.opts if word.startswith("-")]
+    if any(param.name in ("plan", "spec") for param in params):
+        from privplan.spec.spec import Spec
+
+        field = option.lstrip("-").replace("-", "_")
+        if field in Spec.model_fields:
+            return f"{line}: {field} is a field of the spec; change it there and solve."
+    return f"{line}{did_you_mean(option, words)}."
 
 
 def _refuse(message: str, code: int) -> int:
@@ -373,9 +409,12 @@ def _missing(
 
 def _extra_with(package: str) -> str | None:
     """The first extra of this project that brings a package; None where none does."""
-    from importlib.metadata import requires
+    from importlib.metadata import PackageNotFoundError, requires
 
-    for requirement in requires("privplan") or ():
+    requirements: list[str] = []
+    with suppress(PackageNotFoundError):
+        requirements = requires("privplan") or []
+    for requirement in requirements:
         of_extra = re.match(r"([\w.-]+).*extra == ['\"]([\w-]+)", requirement)
         if of_extra is not None and of_extra[1] == package:
             return of_extra[2]
@@ -395,6 +434,13 @@ def _is_of_backend(point: EntryPoint | None) -> bool:
     help="Plan a privacy budget, certify it, try it in simulation, and know what was "
     "spent.",
 )
-@click.version_option(package_name="privplan")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
 def main() -> None:
     """The command ``privplan``."""

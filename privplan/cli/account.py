@@ -216,6 +216,20 @@ def _show_noise_left(law: Law, rounds: int, noise_multiplier: float) -> None:
 
 UNKNOWNS = ("noise_multiplier", "sampling_ratio", "rounds", "cohort", "delta")
 """Parameters of which ``privplan calibrate`` finds one."""
+
+
+class _Unknown(click.Choice):  # type: ignore[type-arg,unused-ignore]
+    """One of the unknowns; who asks for epsilon is led to the command that says it."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Any:
+        """The unknown."""
+        if value == "epsilon":
+            self.fail("epsilon is what privplan account computes.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 # Share of a budget that is spent wherever less noise can be certified.
 _SPENT = 0.99
 
@@ -228,7 +242,7 @@ _SPENT = 0.99
 @click.option("--epsilon", type=float, required=True, help="The budget.")
 @click.option(
     "--solve-for",
-    type=click.Choice(UNKNOWNS),
+    type=_Unknown(UNKNOWNS),
     default="noise_multiplier",
     show_default=True,
 )

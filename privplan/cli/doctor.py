@@ -28,7 +28,9 @@ def doctor_command(ctx: click.Context, form: str) -> None:
     be missing). 2: one is not.
     """
     from privplan.cli import render
+    from privplan.distribution import own_version
 
+    own_version()  # refused where nothing says what is needed
     installed_packages = packages()
     machine = devices()
     environment = {name: os.environ.get(name) for name in PLACES}

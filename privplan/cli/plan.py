@@ -393,7 +393,7 @@ def explain_command(
     constants: tuple[tuple[str, float], ...],
     form: str,
 ) -> None:
-    """Show each term of the bounds of PLAN as a formula and a number, and its reasons.
+    """Say what PLAN gives whom and why, then each term of its bounds, as a formula.
 
     With --epsilon and without a plan: what such a guarantee means to a person.
     """
@@ -415,14 +415,8 @@ def explain_command(
     if form == "json":
         render.data([vars(row) for row in rows])
         return
-    lacking = []
-    for name in dict.fromkeys(row.bound for row in rows):
-        terms = [row for row in rows if row.bound == name]
-        if all(row.value is None for row in terms):
-            lacking.append(name)
-            continue
-        cells = [[row.term, row.formula, row.cell] for row in terms]
-        render.table(f"{name}: {terms[0].source}", ["term", "formula", "value"], cells)
+    for line in explanation(solved):
+        render.text(line)
     if solved.guarantee == PLD:  # these are of a single run
         from privplan.errors import UnsupportedError
         from privplan.planning.risks import risks_of
@@ -432,13 +426,20 @@ def explain_command(
             render.table(*risk_table(risks_of(solved), solved))
         except UnsupportedError as error:
             render.text(f"no risks: {error}")
+    render.text("The bounds by which papers plan, each term as a formula and a number:")
+    lacking = []
+    for name in dict.fromkeys(row.bound for row in rows):
+        terms = [row for row in rows if row.bound == name]
+        if all(row.value is None for row in terms):
+            lacking.append(name)
+            continue
+        cells = [[row.term, row.formula, row.cell] for row in terms]
+        render.table(f"{name}: {terms[0].source}", ["term", "formula", "value"], cells)
     if lacking:
         render.text(
             f"constants are missing for: {', '.join(lacking)} (--set NAME=VALUE states "
             "them, --format json names them)"
         )
-    for line in explanation(solved):
-        render.text(line)
 
 
 # --- ``privplan verify``: what a run really spent, and whether it kept its plan. ------
@@ -642,7 +643,9 @@ def init_command(
     if output is None:
         render.text(text.rstrip("\n"))
         return
-    write_text(output, text)
+    # Its comment says how to solve the file that is written.
+    command = f"privplan solve {shlex.quote(output)}"
+    write_text(output, text.replace("privplan solve spec.yaml", command))
     render.text(f"wrote {output}")
 
 

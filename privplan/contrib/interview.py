@@ -75,7 +75,7 @@ rounds: {answers["rounds"]}
 {cohort}sampling: poisson    # how a cohort is really drawn; the guarantee depends on it
 relation: add_remove    # add_remove | replace_one: which data sets are neighbours
 local: {_LOCAL[unit]}
-model: {model}    # a network of the simulator, or a label for your own
+model: {model}    # a network of the simulator, or a label for your own (--model MODULE:CLASS)
 """
 
 

@@ -96,7 +96,8 @@ def _remedies(spec: Spec, index: int) -> list[tuple[str, float]]:
     looser = [rival for rival in spec.groups if rival.epsilon > group.epsilon]
     if looser:
         nearest = min(looser, key=lambda rival: rival.epsilon)
-        changes[f"{group.name} merged into {nearest.name}"] = {
+        merged = f"{group.name} merged into {nearest.name}"
+        changes[f"{merged} (epsilon {nearest.epsilon:g})"] = {
             "epsilon": nearest.epsilon,
             "delta": nearest.delta,
         }

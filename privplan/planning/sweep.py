@@ -21,6 +21,7 @@ from privplan.errors import (
     PrivplanError,
     UnsupportedError,
     did_you_mean,
+    one_of,
 )
 from privplan.files import read_text, write_text
 from privplan.processes import in_jobs
@@ -170,8 +171,7 @@ def with_and_without(data: dict[str, Any], groups: Sequence[str]) -> list[Vary]:
     clients = {group["name"]: group["clients"] for group in data.get("groups") or ()}
     for name in groups:
         if name not in clients:
-            rule = f"must be one of {', '.join(clients)}{did_you_mean(name, clients)}"
-            raise InputError.one("without", rule, name)
+            raise InputError.one("without", one_of(clients, name), name)
     return [Vary(f"groups.{name}.clients", (clients[name], 0.0)) for name in groups]
 
 
@@ -191,8 +191,8 @@ def with_point(data: dict[str, Any], point: dict[str, float]) -> dict[str, Any]:
 COLUMNS = (
     "group", "clients", "epsilon", "delta", "sampling_ratio", "expected_cohort",
     "noise_multiplier", "weight", "counts", "epsilon_upper", "accountant", "sampling",
-    "relation", "unit", "objective", "value", "mean_noise_std", "noise_norm", "status",
-    "error",
+    "relation", "unit", "objective", "value", "mean_noise_std", "noise_norm",
+    "relative_noise", "status", "error",
 )  # fmt: skip
 
 DECIDED: dict[str, Callable[[Spec], float | None]] = {
@@ -225,14 +225,12 @@ def solve_point(
     Returns:
         One row per group, or one with the reason for no plan.
     """
-    from privplan.planning.noise import upper_bounds_only
     from privplan.planning.solver import solve
     from privplan.spec.spec import Spec
 
     data, point, with_chances = item
     try:
-        with upper_bounds_only():
-            plan = solve(Spec.parse(with_point(data, point)), second_opinion=False)
+        plan = solve(Spec.parse(with_point(data, point)), second_opinion=False)
     except PrivplanError as error:
         reason = " ".join(str(error).split())
         return [{**point, "error": reason}]
@@ -251,6 +249,8 @@ def solve_point(
 
 def _row(plan: Plan, group: GroupPlan, chances: dict[str, Chance]) -> dict[str, Any]:
     """Columns of a group of a plan."""
+    from privplan.planning.recipe import relative_noise
+
     columns = {*COLUMNS} & {*type(group).model_fields}
     certified = next(
         row for row in plan.certificate if row.guarantee and row.group == group.name
@@ -271,6 +271,7 @@ def _row(plan: Plan, group: GroupPlan, chances: dict[str, Chance]) -> dict[str, 
         "value": plan.objective.value,
         "mean_noise_std": plan.mean_noise_std,
         "noise_norm": plan.mean_noise_std * root,
+        "relative_noise": relative_noise(plan),
         "status": plan.status,
     }
 
@@ -317,7 +318,7 @@ def check_rows(point: dict[str, float], rows: list[dict[str, Any]]) -> None:
     for row in rows:
         numbers = [row[name] for name in point]
         if "error" not in row:
-            numbers += [row["weight"], row["noise_norm"]]
+            numbers += [row["weight"], row["relative_noise"]]
         are_numbers = all(isinstance(number, int | float) for number in numbers)
         if not {*row} <= columns or not are_numbers:
             raise ValueError

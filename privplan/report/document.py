@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from privplan.distribution import own_version
 from privplan.report.numbers import rounded_up
 from privplan.report.style import DARK, LIGHT, Panel
 from privplan.visible import KEPT_LINES, printable
@@ -35,7 +35,7 @@ def document(template: str, **values: Any) -> str:
     environment.globals |= {
         "light": LIGHT,
         "dark": DARK,
-        "version": version("privplan"),
+        "version": own_version(),
     }
     return environment.get_template(template).render(values).lstrip()
 

@@ -396,7 +396,7 @@ def sweep_panels(
         label = style.shortened(
             ", ".join(f"{path} {row[path]:g}" for path in further), 40
         )
-        noise.setdefault(label, {})[row[first]] = row["noise_norm"]
+        noise.setdefault(label, {})[row[first]] = row["relative_noise"]
         label = f"{style.shortened(str(row['group']))} {label}".strip()
         weights.setdefault(label, {})[row[first]] = row["weight"]
         if row.get(CHANCES[0]) is not None:
@@ -420,7 +420,7 @@ def sweep_panels(
         Lines(across, step, weights, logarithmic=logarithmic).panel(
             "weights", "Weight of each group"
         ),
-        Lines(across, "norm", noise, logarithmic=logarithmic).panel(
+        Lines(across, "clipping norms", noise, logarithmic=logarithmic).panel(
             "noise", "Noise of the mean update"
         ),
     ]

@@ -20,7 +20,7 @@ from privplan.report.panels import Row, bars, first_items, rows_panel
 from privplan.report.plots import law_of
 from privplan.report.protection import (
     BLIND,
-    GUESSED,
+    promise_to,
     right_guesses,
     risks_where_known,
 )
@@ -33,6 +33,14 @@ from privplan.visible import in_markdown
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+TERMS = (
+    "epsilon: the odds of any guess about a participant rise at most by the factor "
+    "e^epsilon; delta: the chance that more than that is revealed; clipping norm: the "
+    "length to which each update is cut before noise is added; pld: the accountant of "
+    "privacy loss distributions, whose upper bound on epsilon over all rounds is the "
+    "guarantee"
+)
+"""The words of the page that only specialists know, where they stand."""
 MOST_PLANS = 12  # of one page; nobody compares more by eye
 
 
@@ -77,21 +85,7 @@ class ProposedGroup:
     @property
     def meaning(self) -> str:
         """What the group is promised and what that means, as a sentence."""
-        group = self.group
-        whom = self.plan.whom(group)
-        promise = (
-            f"each {whom} of {group.name} is protected by epsilon at most "
-            f"{at_most(self.epsilon)}, of a budget of {group.epsilon:g}, at delta "
-            f"{group.delta:.3g}"
-        )
-        if self.right is None:
-            return f"{promise}; what an attacker reaches is not known"
-        guessed = GUESSED[str(self.plan.spec.relation)]
-        return (
-            f"{promise}: whoever sees all releases and guesses whether a certain "
-            f"{whom} {guessed} is right at most {self.guesses} times of 100 instead of "
-            f"{BLIND:g}"
-        )
+        return promise_to(self.plan, self.group, self.epsilon, self.right)
 
 
 def loaded_proposals(sources: Sequence[Path | str]) -> dict[str, Plan]:
@@ -138,6 +132,7 @@ def proposals_page(plans: Mapping[str, Plan]) -> str:
         panels=_panels(plans, groups),
         groups=_group_table(groups),
         costs=_cost_table(plans),
+        terms=TERMS,
         texts={name: _lines(name, plan, groups) for name, plan in plans.items()},
     )
 
@@ -150,6 +145,7 @@ def proposals_markdown(plans: Mapping[str, Plan]) -> str:
         lines += [f"- {in_markdown(panel.alt)}"]
     for table in (_group_table(groups), _cost_table(plans)):
         lines += ["", f"## {table.title}", "", *table.in_markdown()]
+    lines += ["", in_markdown(TERMS)]
     for name, plan in plans.items():
         lines += ["", f"## {in_markdown(name)}", ""]
         lines += [f"- {in_markdown(line)}" for line in _lines(name, plan, groups)]

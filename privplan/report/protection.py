@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from privplan.accounting.accountant import at_most
 from privplan.accounting.calibrate import PLD
 from privplan.errors import UnsupportedError
 from privplan.planning.risks import GroupRisk, risks_of
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from privplan.accounting.release import History
-    from privplan.plan import Plan
+    from privplan.plan import GroupPlan, Plan
 
 GUESSED = {
     "add_remove": "took part",
@@ -68,6 +69,32 @@ def guess_lines(plan: Plan) -> list[str]:
         f"{GUESSED[str(plan.spec.relation)]} is right at most "
         f"{rounded_up(right_guesses(worst))} times of 100, instead of {BLIND:g}"
     ]
+
+
+def promise_to(
+    plan: Plan, group: GroupPlan, epsilon: float, right: float | None
+) -> str:
+    """What a group is promised and what that means, as a sentence.
+
+    Args:
+        plan: that promises it.
+        group: of the plan.
+        epsilon: upper bound on what the group spends.
+        right: guesses of 100 that are right at most; None where it is unknown.
+    """
+    whom = plan.whom(group)
+    promise = (
+        f"each {whom} of {group.name} is protected by epsilon at most "
+        f"{at_most(epsilon)}, of a budget of {group.epsilon:g}, at delta "
+        f"{group.delta:.3g}"
+    )
+    if right is None:
+        return f"{promise}; what an attacker reaches is not known"
+    return (
+        f"{promise}: whoever sees all releases and guesses whether a certain {whom} "
+        f"{GUESSED[str(plan.spec.relation)]} is right at most {rounded_up(right)} times "
+        f"of 100 instead of {BLIND:g}"
+    )
 
 
 def discovered(risk: GroupRisk) -> float:

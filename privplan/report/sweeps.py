@@ -46,7 +46,7 @@ def sweep_table(
             continue
 
         # What is the same for all groups of a point is said once.
-        of_point = [f"{row['noise_norm']:.4g}"]
+        of_point = [f"{row['relative_noise']:.4g}"]
         is_repeated = point == previous_point
         previous_point = point
         if is_repeated:
@@ -126,8 +126,8 @@ def sweep_caption(rows: Sequence[SweepRow], person: str | None = None) -> str:
     return caption + (
         f"epsilon: at most, at delta {law['delta']}, {law['sampling']} sampling, "
         f"{law['relation']}, unit {law['unit']}{protected}, by {law['accountant']}; counts: weight "
-        "over the share of the clients; noise: of the mean update, in norm (solve says "
-        "it over the clipping norm), less is better"
+        "over the share of the clients; noise: of a round's mean update, in clipping "
+        "norms, less is better"
     )
 
 

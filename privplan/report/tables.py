@@ -29,6 +29,7 @@ _UNIT_OF_PUBLISHED = "bound (Theorem 3's movable terms, in units of L d C^2)"
 _UNIT_OF_RECORDS = (
     "noise variance of the mean update over p eta^2, and the least by weights"
 )
+_MOST_GROUPS = 12  # that are explained by a sentence each
 THIS_PLAN = "this plan"  # the name of a plan among its alternatives
 
 
@@ -318,10 +319,11 @@ def laws_table(laws: Sequence[ComparedLaw]) -> Table:
 
 
 def explanation(plan: Plan) -> list[str]:
-    """A plan in sentences: what each group pays and gains, and what was decided."""
+    """A plan in sentences: what it gives whom, what that costs, what was decided."""
     from privplan.forecast.target import forecast_lines
     from privplan.planning.floors import floor_lines
     from privplan.planning.reasons import reasons
+    from privplan.report.protection import promise_to, right_guesses, risks_where_known
 
     several = "plan with unit: client"
     if plan.unit == "client":
@@ -332,10 +334,22 @@ def explanation(plan: Plan) -> list[str]:
         for group in plan.groups
         if group.contributions > 1
     ]
+    upper = upper_bounds(plan)
+    right = {risk.group: right_guesses(risk) for risk in risks_where_known(plan)}
     lines = [
+        promise_to(plan, group, upper[group.name], right.get(group.name))
+        for group in plan.groups[:_MOST_GROUPS]
+    ]
+    if len(plan.groups) > _MOST_GROUPS:
+        further_groups = len(plan.groups) - _MOST_GROUPS
+        lines.append(f"{further_groups} more groups stand in the table of risks")
+    law = named_law(plan.spec.laws, plan.unit)
+    lines += [
+        f"epsilon is an upper bound by {plan.guarantee}, for {law} sampling; "
+        f"{plan.identity}",
         f"protected: each {plan.whom()}{''.join(persons)}; for k {plan.unit}s of one "
         "person only k epsilon holds, at a larger delta (state a group's contributions, "
-        f"or {several})"
+        f"or {several})",
     ]
     if plan.guarantee == PLD:  # the reasons are of a single run
         lines += [*reasons(plan), *floor_lines(plan)]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from privplan.auditing import AuditEvidence
+from privplan.bundle import is_bundle
 from privplan.errors import Fault, InputError, NotGivenError, PrivplanError
 from privplan.evidence.replay import ReplayReport
 from privplan.guidance import checked_call
@@ -64,6 +65,9 @@ def load_run(folder: Any) -> Run:
             not what its releases cost.
     """
     folder = run_folder(folder)
+    if is_bundle(folder):
+        rule = "must be the run folder of which this bundle was published"
+        raise InputError.one("run", rule, str(folder))
     plan = _read_plan(folder)
     if plan.spec.population > MOST_CLIENTS:
         rule = f"must have at most {MOST_CLIENTS} clients to be verified"

@@ -110,6 +110,14 @@ def _lines(data: Data, facts: dict[str, Any]) -> Iterator[str]:
     if data.test is None:
         shares = f"{facts['training']} for training, {facts['testing']} for testing"
         yield f"split: {shares} (--test-share of each client's, --test for your own)"
+    places = _unnamed_codes(data)
+    if places:
+        shown = ", ".join(map(str, places))
+        yield (
+            f"inputs {shown} (from 1): whole numbers from 0 without a gap, read as "
+            "measurements; if they are codes, such as rows of an embedding, --codes "
+            "names their columns of a table"
+        )
     yield _labels(data, facts["classes"])
     if data.clients is None:
         yield (
@@ -123,6 +131,22 @@ def _lines(data: Data, facts: dict[str, Any]) -> Iterator[str]:
     for name, group in sorted(facts["groups"].items()):
         records = f"records: at least {group['least_records']} per client"
         yield f"group {name}: {group['clients']} clients, {records}"
+
+
+def _unnamed_codes(data: Data) -> list[int]:
+    """Places, from 1, of inputs that look like codes and were not named as such."""
+    import torch
+
+    places: list[int] = []
+    if data.records.dtype != torch.float32 or data.records.ndim != 2:
+        return places
+    for place, values in enumerate(data.records.T):
+        levels = values.unique()
+        is_dense = torch.equal(levels, torch.arange(len(levels), dtype=levels.dtype))
+        # Two levels are those of a flag, which needs no embedding.
+        if is_dense and len(levels) > 2 and place not in data.codes:
+            places.append(place + 1)
+    return places
 
 
 def _labels(data: Data, counts: dict[str, int] | None) -> str:

@@ -10,7 +10,7 @@ import logging
 from pathlib import Path
 from typing import Protocol
 
-from privplan.errors import InputError, did_you_mean
+from privplan.errors import InputError, one_of
 from privplan.public_data import ALIASES, GROUP
 from privplan.registry import Registry, function_of
 from simulate.data.dataset import Dataset
@@ -62,8 +62,7 @@ def load(name: str, data_dir: Path | None = None, download: bool = False) -> Dat
     if registered not in DATASETS:
         # Sorted, since the registry's order depends on what was imported first.
         names = sorted(DATASETS)
-        rule = f"must be one of {', '.join(names)}{did_you_mean(base, names)}"
-        raise InputError.one("dataset", rule, name)
+        raise InputError.one("dataset", one_of(names, base), name)
     if colon and not _is_count(count):
         rule = (
             f"must be {registered} or {registered}:RECORDS, RECORDS from 1 to 999999999"

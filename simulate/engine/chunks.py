@@ -184,15 +184,15 @@ def checked_result(name: str, result: object, batch: ClientBatch) -> LocalResult
     """The result of a local rule, as one of the user's may not return it.
 
     Raises:
-        InputError: where it is no ``LocalResult``, or has not a row per client.
+        InputError: where it is no ``LocalResult``, or its updates are not [K, d].
     """
     if not isinstance(result, LocalResult):
         rule = "must return a LocalResult"
         raise InputError.one(f"local.train of {name}", rule, result)
-    clients = len(batch.clients)
+    expected = (len(batch.clients), len(batch.theta))
     shape = tuple(result.updates.shape)
-    if len(shape) != 2 or len(result.updates) != clients:
-        rule = f"must return a row of updates per client, [{clients}, d]"
+    if shape != expected:
+        rule = f"must return a row of d numbers per client, [K, d] = {list(expected)}"
         raise InputError.one(f"local.train of {name}", rule, shape)
     return result
 

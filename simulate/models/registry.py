@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any, Protocol
 
-from privplan.errors import InputError, did_you_mean
+from privplan.errors import InputError, one_of
 from privplan.registry import Registry, function_of
 from simulate.models.adapters import PREFIX, adapted
 from simulate.models.network import Model
@@ -62,8 +62,7 @@ def model(name: str) -> Model:
         return PRETRAINED[base](name=name, folder=":".join(details), **sizes)
     if not MODELS.has_exactly(base):
         folders = (f"{kind}:FOLDER" for kind in sorted(PRETRAINED))
-        names = ", ".join([*sorted(MODELS), *folders])
-        rule = f"must be one of {names}{did_you_mean(name, MODELS)}"
+        rule = one_of([*sorted(MODELS), *folders], name)
         raise InputError.one("model.name", rule, name)
     if details:
         rule = "must be a name, then at most a shape such as 3x32x32 and a number of classes"

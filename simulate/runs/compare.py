@@ -144,8 +144,13 @@ def compare(
 
     def spread(work: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[Any]:
         """Run over the processes; tell of each row when its last run is finished."""
+        if processes.has_cluster():
+            count_rounds(0)
         for key, result in in_jobs(jobs, count_rounds)(work, tasks):
             yield key, result
+            # There a run says nothing of its rounds before the last.
+            if processes.has_cluster():
+                count_rounds(items[key].plan.spec.rounds)
             name = key.rpartition("/")[0]
             runs_left[name] -= 1
             if not runs_left[name]:

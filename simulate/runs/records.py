@@ -75,6 +75,9 @@ def _configuration(request: Request, experiment: Experiment) -> dict[str, Any]:
     }
     if experiment.metric is not None:
         configuration["metric"] = experiment.metric.name
+        # Who verifies must repeat an own loss, and would forget it if nothing asked.
+        if not callable(request.metric) and request.loss is None:
+            configuration["task_metric"] = True
     if experiment.key is not None:
         if experiment.discrete:
             configuration["noise"] = "secure-discrete"

@@ -333,5 +333,8 @@ def _check_model(name: str) -> None:
         [fault] = error.faults
         if _built_in(name):
             raise
-        rule = f"{fault.rule}, or the plan's name of your own model, given with --model"
+        rule = (
+            "must be that of your own model, given with --model MODULE:CLASS; else it "
+            f"{fault.rule}"
+        )
         raise InputError.one(fault.field, rule, name) from None

@@ -57,6 +57,11 @@ def test_pictures_come_first_then_tables_then_text(folder):
     places = [page.index(mark) for mark in ("<svg", "<table>", "<h2>today</h2>")]
     assert places == sorted(places)
     assert page.rindex("<svg") < places[1]
+    # The words that only specialists know are explained beside the first table.
+    explained = page.index("Epsilon: the odds of any guess")
+    assert places[1] < explained < page.index("What it costs")
+    for term in ("delta:", "clipping norm:", "pld:"):
+        assert term in page[explained : explained + 600]
 
 
 def test_plans_of_one_name_have_those_of_their_files(folder):

@@ -207,3 +207,24 @@ def test_a_function_names_its_algorithm(plan, mine):
         simulate.train(plan, dataset="digits", algorithm=lambda plan, values: None)
     with pytest.raises(InputError, match=rule):
         simulate.compare(plan, [mine, lambda plan, values: None])
+
+
+@pytest.mark.parametrize("shape", ["[:, 1:]", "[0]"])
+def test_updates_of_another_shape_are_refused_in_one_line(plan, mine, shape, tmp_path):
+    def build(plan, hyperparameters):
+        algorithm = mine(plan, hyperparameters)
+
+        def train(batch):
+            result = algorithm.local.train(batch)
+            updates = result.updates[:, 1:] if shape == "[:, 1:]" else result.updates[0]
+            return replace(result, updates=updates)
+
+        local = replace(algorithm.local, name="short", train=train)
+        return replace(algorithm, local=local)
+
+    register("Mine", plan=as_given, unit="client", released="sums", source="me")(build)
+    rule = r"local\.train of short: must return a row of d numbers per client, \[K, d\]"
+    with pytest.raises(InputError, match=rule):
+        simulate.train(
+            plan, dataset="digits", algorithm="Mine", folder=tmp_path / "run"
+        )

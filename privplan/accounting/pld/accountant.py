@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache, partial
-from importlib.metadata import version
 
 import numpy as np
 
@@ -27,6 +26,7 @@ from privplan.accounting.pld.direction import (
 )
 from privplan.accounting.pld.pairs import LARGEST_SHIFT, Array
 from privplan.accounting.release import History, Relation
+from privplan.distribution import own_version
 from privplan.errors import TooLittleNoiseError, UnsupportedError
 from privplan.laws.law import AnyPair, DiscretePair, Kind, Pair
 
@@ -532,7 +532,7 @@ def _merged(counted: Counted) -> tuple[tuple[AnyPair, int], ...]:
 
 @cache
 def _privplan_version() -> str:
-    return f"privplan {version('privplan')}"
+    return f"privplan {own_version()}"
 
 
 @dataclass(frozen=True)

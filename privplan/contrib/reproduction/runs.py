@@ -21,7 +21,7 @@ from privplan.contrib.reproduction.tables import (
     Setting,
     Table,
 )
-from privplan.errors import InputError, PrivplanError, did_you_mean
+from privplan.errors import InputError, PrivplanError, one_of
 from privplan.files import missing_folders, remove_empty
 from privplan.plan import Plan
 from privplan.planning.solver import solve
@@ -218,8 +218,7 @@ def _check_rows(rows: Sequence[str], settings: Sequence[Setting]) -> None:
     heads = list(dict.fromkeys(all_rows))
     for row in rows:
         if row not in heads:
-            rule = f"must be one of {'; '.join(heads)}{did_you_mean(row, heads)}"
-            raise InputError.one("rows", rule, row)
+            raise InputError.one("rows", one_of(heads, row), row)
 
 
 def _stored_runs(settings: Sequence[Setting], stored: Result) -> Done:

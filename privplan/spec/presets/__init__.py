@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-from privplan.errors import InputError, did_you_mean
+from privplan.errors import InputError, one_of
 
 DEFAULT = "digits"
 PRESETS = (
@@ -25,6 +25,5 @@ def preset(name: str = DEFAULT) -> str:
         InputError: for a name that is not one of ``PRESETS``.
     """
     if name not in PRESETS:
-        rule = f"must be one of {', '.join(PRESETS)}{did_you_mean(name, PRESETS)}"
-        raise InputError.one("preset", rule, name)
+        raise InputError.one("preset", one_of(PRESETS, name), name)
     return files(__name__).joinpath(f"{name}.yaml").read_text(encoding="utf-8")

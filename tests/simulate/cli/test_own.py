@@ -57,6 +57,9 @@ def by_record(outputs, targets):
 
 def constant(outputs, targets):
     return 0.0
+
+def mae(outputs, targets):
+    return 2.0
 """
 STATISTICS = {
     "age": {"mean": 50, "std": 10},
@@ -184,7 +187,7 @@ def test_a_function_gives_the_run_of_the_npz_file(workplace, monkeypatch):
     again = simulate(f"{options} --data mine.npz -o run0", privplan)
     assert "nothing was trained" in again.stderr
     line = simulate("--algorithm planned --seed 4 --data mine.npz -o run0", refused)
-    assert "or the plan's name of your own model, given with --model" in line
+    assert "must be that of your own model, given with --model MODULE:CLASS" in line
 
 
 def test_a_folder_of_images_by_client_and_class(workplace, monkeypatch):
@@ -420,7 +423,10 @@ def test_a_regression_is_compared_replayed_and_shown_by_its_metric(
     assert RunRecord.load(folder).configuration["data"] == again["data"]
     for words, line in (
         ("", "data: must be given again for a run on own data, with --data"),
-        (with_own, "metric: must be mae, as in the run, found 'rmse'"),
+        (
+            with_own,
+            "metric: must be mae, as in the run, by --metric beside --data, found",
+        ),
         (options.replace("Line", "Net"), "model: must be the model of the run"),
         (
             options.replace("real", "mine"),
@@ -432,6 +438,29 @@ def test_a_regression_is_compared_replayed_and_shown_by_its_metric(
         ),
     ):
         assert refused("replay", folder, *words.split()).startswith(line)
+
+
+def test_a_metric_of_the_task_is_computed_again_unasked(workplace, monkeypatch):
+    monkeypatch.chdir(workplace)
+    write_line_spec(workplace)
+    answer("solve", "line.yaml", "-o", "line.json")
+    own_parts = [
+        "--data",
+        "real.npz",
+        "--task",
+        "regression",
+        "--model",
+        "own_code:Line",
+    ]
+    words = ["simulate", "line.json", "--algorithm", "planned", *own_parts]
+    answer(*words, "--metric", "mae", "-o", "by-name")
+    assert RunRecord.load(Path("by-name")).configuration["task_metric"]
+    assert "passed" in answer("replay", "by-name", *own_parts, "--rounds", "1")
+    # A function of the user's may have the name of one of the task's.
+    answer(*words, "--metric", "own_code:mae", "-o", "by-function")
+    assert "task_metric" not in RunRecord.load(Path("by-function")).configuration
+    line = refused("replay", "by-function", *own_parts)
+    assert line.startswith("metric: must be mae, as in the run, by --metric beside")
 
 
 @pytest.mark.slow

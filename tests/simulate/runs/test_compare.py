@@ -4,7 +4,13 @@ from types import SimpleNamespace
 
 import pytest
 
+import privplan
+from privplan import processes
+from privplan.spec.presets import preset
+from privplan.yaml_text import load_yaml
+from simulate.runs.compare import compare
 from simulate.runs.leader import answer, kept_line, leader, units_apart
+from simulate.runs.request import Request
 from simulate.runs.rows import ComparisonRow
 from simulate.runs.tables import latex
 
@@ -110,3 +116,19 @@ def test_the_tabular_has_a_cell_for_each_column_and_escapes_names():
     assert head.count("&") == row.count("&") == lines[0].rpartition("{")[2].count("r")
     assert row.startswith(r"DP\_Fed &")
     assert r"a\_b epsilon" in head
+
+
+def test_a_cluster_reports_the_rounds_of_each_finished_run(tmp_path):
+    data = load_yaml(preset("digits-planned"), "spec") | {"rounds": 2}
+    plan = privplan.solve(privplan.Spec.parse(data), second_opinion=False)
+    base = Request(plan, "", "digits", tmp_path)
+    reports = []
+
+    def elsewhere(work, tasks):
+        for task in tasks:
+            with processes.spread_by(elsewhere):
+                yield work(task)
+
+    with processes.spread_by(elsewhere):
+        compare(base, ["FedAvg"], [0, 1], 1, lambda *report: reports.append(report))
+    assert reports == [(0, 4), (2, 4), (4, 4)]

@@ -1,0 +1,172 @@
+"""What newcomers guess is answered: what is meant comes first, and what to do."""
+
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+
+import pytest
+
+from privplan.plan import Plan
+from privplan.planning.recipe import relative_noise
+from privplan.planning.sweep import parse_vary, sweep
+from privplan.report.sweeps import sweep_table
+from privplan.report.tables import answer as shown_plan
+from privplan.spec.presets import preset
+from privplan.yaml_text import load_yaml
+from tests.command import answer, privplan, refused
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A spec of the ready preset and its plan."""
+    place = tmp_path_factory.mktemp("hints")
+    answer("init", "--preset", "digits-planned", "-o", place / "spec.yaml")
+    answer("solve", place / "spec.yaml", "-o", place / "plan.json")
+    return place
+
+
+def test_explain_begins_with_what_the_plan_gives_whom(folder):
+    text = answer("explain", folder / "plan.json")
+    lines = text.splitlines()
+    for line, group in zip(lines, ("strict", "medium", "loose"), strict=False):
+        assert line.startswith(f"each client of {group} is protected by epsilon at")
+    assert "poisson sampling; plan " in lines[3]
+    assert "add_remove" in lines[3]
+    assert text.index("strict decides") < text.index("Risks: no attack exceeds")
+    assert text.index("Risks: no attack exceeds") < text.index("formula")
+
+
+def test_a_group_that_is_merged_is_said_to_get_another_epsilon(folder):
+    assert "with strict merged into medium (epsilon 6)" in answer(
+        "explain", folder / "plan.json"
+    )
+
+
+def test_what_if_says_the_numbers_of_solve(folder):
+    plan = Plan.load(folder / "plan.json")
+    data = load_yaml(preset("digits-planned"), "spec")
+    rows = sweep(data, [parse_vary("rounds=60")])
+    table = sweep_table(rows, ["rounds"])
+    _, solved = shown_plan(plan)
+    of_solve = solved.columns.index("at most")
+    of_what_if = table.columns.index("epsilon")
+    for row, line in zip(table.rows, solved.rows, strict=True):
+        assert row[of_what_if] == line[of_solve]
+    assert table.rows[0][-1] == f"{relative_noise(plan):.4g}"
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (
+            ["calibrate", "--epsilon", "1", "--solve-for", "epsilon"],
+            "Invalid value for '--solve-for': epsilon is what privplan account computes.",
+        ),
+        (
+            ["init", "--preset", "digts"],
+            "preset: is not known (did you mean digits?); must be one of ",
+        ),
+        (
+            ["solve", "spec.yaml", "--clipping-norm", "1"],
+            "No such option '--clipping-norm': clipping_norm is a field of the spec; ",
+        ),
+        (
+            ["account", "--nois-multiplier", "1"],
+            "No such option '--nois-multiplier' (did you mean --noise-multiplier?).",
+        ),
+        (
+            ["book", "add", "BUNDLE"],
+            "run: must be a run folder, such as privplan simulate -o RUN writes, ",
+        ),
+    ],
+)
+def test_a_guess_is_led_on(words, line):
+    assert refused(*words).startswith(line)
+
+
+def test_rounds_are_no_option_of_a_run(folder):
+    pytest.importorskip("torch")
+    line = refused("simulate", folder / "plan.json", "--rounds", "3")
+    assert line.startswith("No such option '--rounds': rounds is a field of the spec")
+
+
+@pytest.mark.parametrize("command", [["book", "add"], ["publish", "-o", "new"]])
+def test_a_bundle_is_said_to_be_one(command, tmp_path):
+    for name in ("plan.json", "certificate.json", "verdict.json"):
+        (tmp_path / name).write_text("{}")
+    line = refused(*command, tmp_path)
+    rule = "must be the run folder of which this bundle was published"
+    assert line == f"run: {rule}, found '{tmp_path}'"
+
+
+@pytest.mark.parametrize(
+    ("change", "lines"),
+    [
+        (
+            ("epsilon: 2.0", "epsilon: 2,0"),
+            ["groups.strict.0: is no name of a field; a decimal has a point"],
+        ),
+        (
+            ("epsilon: 2.0", "epsilon: '2,0'"),
+            ["groups.strict.epsilon: must be a number; write 2.0, found '2,0'"],
+        ),
+    ],
+)
+def test_a_comma_in_a_decimal_is_explained(change, lines, tmp_path):
+    path = tmp_path / "spec.yaml"
+    path.write_text(preset("digits-planned").replace(*change))
+    done = privplan("solve", path)
+    assert done.exit_code == 2
+    for line in lines:
+        assert line in done.stderr
+
+
+def test_the_comment_of_a_new_spec_names_its_file(tmp_path):
+    path = tmp_path / "mine.yaml"
+    answer("init", "-o", path)
+    assert f"privplan solve {path} -o plan.json" in path.read_text()
+
+
+def test_without_an_installation_every_command_says_so(monkeypatch, tmp_path):
+    def nothing(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("privplan.distribution.version", nothing)
+    monkeypatch.setattr("privplan.registry.points", lambda group: ())
+    rule = "the package must be installed, not only be on PYTHONPATH"
+    for words in (["--version"], ["simulate", "plan.json"], ["doctor"]):
+        assert refused(*words).startswith(rule)
+
+
+def test_an_own_name_replaces_only_itself(tmp_path):
+    pytest.importorskip("torch")
+    script = tmp_path / "mine.py"
+    script.write_text(
+        "from privplan.errors import InputError\n"
+        "from simulate.server import SERVER_OPTIMISERS\n"
+        "for name in ('mine', 'mine', 'yogi'):\n"
+        "    try:\n"
+        "        SERVER_OPTIMISERS.register(name, lambda server: None)\n"
+        "    except InputError as error:\n"
+        "        print(error)\n"
+    )
+    environment = {"PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, env=environment
+    )
+    assert done.stdout.count("\n") == 1, done.stderr
+    assert "must be another name; it is taken by simulate.server, found 'yogi'" in (
+        done.stdout
+    )
+
+
+def test_columns_that_look_like_codes_are_named(tmp_path):
+    pytest.importorskip("torch")
+    rows = [f"{row % 6},{'ab'[row % 2]},{row / 7},{row % 5}" for row in range(60)]
+    path = tmp_path / "table.csv"
+    path.write_text("\n".join(["patient,ill,age,job", *rows]))
+    words = ["check-data", path, "--label", "ill", "--client", "patient"]
+    words += ["--statistics", "none"]
+    assert "inputs 2 (from 1): whole numbers from 0" in answer(*words)
+    assert "inputs 2 (from 1)" not in answer(*words, "--codes", "job")
