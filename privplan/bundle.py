@@ -16,21 +16,24 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import Field
 
+from privplan.accounting.accountant import outwards
 from privplan.accounting.certificate import CertificateRow
 from privplan.accounting.release import Relation, SamplingLaw, Unit
-from privplan.errors import InputError
+from privplan.errors import Fault, InputError
 from privplan.files import load_json, read_json, read_text
 from privplan.limits import refuse_strange, regular
 from privplan.plan import Plan
 from privplan.record import PLAN, RECORD, VERDICT
 from privplan.values import (
+    Checked,
     Count,
     Hash,
     Label,
@@ -43,7 +46,10 @@ from privplan.values import (
     Shown,
     Title,
     Value,
+    is_none,
     parse,
+    rule,
+    text_of,
 )
 
 CERTIFICATE = "certificate.json"
@@ -54,6 +60,7 @@ ALIGNED = 8  # bytes to which the format pads its header
 MOST_HEADER = 2**24  # bytes of a header that is read
 MOST_MODEL = 2**36  # bytes of a model that is read
 Parameters = Mapping[str, np.ndarray]
+Version = Annotated[str, text_of("[0-9][0-9a-z.+]{0,40}", "a version")]
 
 
 class GroupPromise(Value):
@@ -71,22 +78,22 @@ class GroupPromise(Value):
     realised_upper: NonNegative
 
 
-class PublishedVerdict(Value):
+class PublishedVerdict(Checked):
     """The verdict of a bundle, of which no field depends on a record of the data.
 
     Attributes:
         plan: digest of the plan, to be compared with the approved one.
         approved: whether the publisher compared it with the plan that was approved.
             Else its names and numbers are whatever the trainer wrote.
+        released: how many rounds released something, where not all did.
         unit: whom the budgets protect.
         level: ``executed`` where all rounds were executed again and agree, and the
             model is the one that the verifier trained, which takes no release of
-            the run; ``recorded`` where the model follows from the
-            releases that the run recorded.
+            the run; ``recorded`` where that is not so, and no model is published.
         noise: ``seeded`` noise can be drawn again: a simulation on public data.
         executed: how many rounds were executed again when the bundle was made.
         model: the parameters in the bundle: ``all``; ``shared``, those that clients do
-            not keep for themselves; ``none`` for a deployment.
+            not keep for themselves; ``none`` for a run that is kept as recorded.
         initial: where the model began: ``seed``, drawn again from it; ``plan``,
             parameters whose digest the plan names; ``module``, an own module with
             values of its own, of which nothing is known; None without a model.
@@ -106,8 +113,40 @@ class PublishedVerdict(Value):
     model: Literal["all", "shared", "none"]
     initial: Literal["seed", "plan", "module"] | None = None
     approved: bool = False
-    privplan: Label  # version that made the bundle
+    released: Natural | None = Field(None, exclude_if=is_none)
+    privplan: Version  # version that made the bundle
     groups: Named[GroupPromise]
+
+    @rule
+    def spent_within_budget(self) -> Iterator[Fault]:
+        """A run that is kept spent no more than its budgets."""
+        for promise in self.groups:
+            field = f"groups.{promise.group}"
+            upper = promise.realised_upper
+            # Bounds are rounded outwards, so one within the budget may look above it.
+            if upper > outwards(promise.budget, True, DIGITS):
+                text = f"must be at most the budget {promise.budget:g}"
+                yield Fault(f"{field}.realised_upper", text, upper)
+            if promise.realised_lower > upper:
+                text = f"must be at most realised_upper, {upper:g}"
+                yield Fault(f"{field}.realised_lower", text, promise.realised_lower)
+
+    @rule
+    def model_was_trained_by_the_verifier(self) -> Iterator[Fault]:
+        """A model is published where all rounds were executed again, and only there."""
+        for field, count in (("executed", self.executed), ("released", self.released)):
+            if count is not None and count > self.rounds:
+                yield Fault(field, f"must be at most the {self.rounds} rounds", count)
+        is_executed = self.level == "executed"
+        if is_executed and self.executed != self.rounds:
+            text = "must be recorded where not all rounds were executed again"
+            yield Fault("level", text, self.level)
+        if is_executed == (self.model == "none"):
+            text = "must be none where the level is recorded, and only there"
+            yield Fault("model", text, self.model)
+        if (self.model == "none") != (self.initial is None):
+            text = "must be given with a model, and only then"
+            yield Fault("initial", text, self.initial)
 
     @property
     def line(self) -> str:
@@ -127,7 +166,10 @@ class PublishedVerdict(Value):
         plan = f"plan {self.plan[:12]}"
         if not self.approved:
             plan += " (not compared with an approved one)"
-        return f"kept, {checked}: {self.algorithm} under {plan}; {spent}"
+        kept = "kept"
+        if self.noise == "seeded":
+            kept = "kept (simulation)"
+        return f"{kept}, {checked}: {self.algorithm} under {plan}; {spent}"
 
 
 class PublishedCertificate(Value):
@@ -286,6 +328,8 @@ def _parameters(content: bytes) -> dict[str, np.ndarray]:
         shape = [int(size) for size in entry["shape"]]
         size = 4 * math.prod(shape)
         part = np.frombuffer(values[begin : begin + size], "<f4")
+        if not name.isprintable() or not np.isfinite(part).all():
+            raise ValueError("a name with signs that move, or a parameter that is none")
         parameters[name] = part.reshape(shape)
         begin += size
     return parameters

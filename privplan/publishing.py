@@ -7,7 +7,7 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -31,7 +31,7 @@ from privplan.bundle import (
     PublishedVerdict,
 )
 from privplan.distribution import own_version
-from privplan.errors import BrokenRunError, InputError, UnverifiedRunError
+from privplan.errors import BrokenRunError, Fault, InputError, UnverifiedRunError
 from privplan.files import write_bytes
 from privplan.plan import GroupPlan, Plan
 from privplan.record import run_folder
@@ -47,20 +47,21 @@ NOT_APPROVED = (
 DEPLOYMENT = (
     "a deployment's model is not in its folder: only plan, certificate and verdict"
 )
+NO_MODEL = (
+    "only plan, certificate and verdict: the model is published when the verifier has "
+    "trained all rounds again"
+)
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class PublishedModel:
-    """The model of a run as the verifier computed it."""
+    """The model of a run as the verifier trained it, from the seed on."""
 
     parameters: Mapping[str, np.ndarray]  # float32, by name, in the order of the model
     kind: Literal["all", "shared"]
     algorithm: str  # its registered name
     initial: Literal["seed", "plan", "module"]
-    # Whether the verifier trained it from the seed on; else it follows from the run's
-    # releases, in whose last bits whoever wrote the run could hide something.
-    is_retrained: bool
 
 
 @dataclass(frozen=True)
@@ -155,6 +156,8 @@ def bundle_of(
         notes.append(DEPLOYMENT)
     else:
         model = _computed_model(loaded, chosen)
+        if model is None:
+            notes.append(NO_MODEL)
     return _bundle(loaded, verdict, model, is_approved), tuple(notes)
 
 
@@ -189,14 +192,14 @@ def _refuse(verdict: Verdict) -> None:
     )
 
 
-def _computed_model(run: Run, options: Mapping[str, Any]) -> PublishedModel:
-    """The model of a simulation, from its releases."""
+def _computed_model(run: Run, options: Mapping[str, Any]) -> PublishedModel | None:
+    """The model of a simulation; None where not all rounds were executed again."""
     try:
         chapter = import_module("simulate.publishing")
     except ImportError as error:
         rule = "needs the simulator: pip install 'privplan[simulate]'"
         raise InputError.one("publish", rule, str(error)) from None
-    return cast(PublishedModel, chapter.published_model(run.folder, options))
+    return cast(PublishedModel | None, chapter.published_model(run.folder, options))
 
 
 def _bundle(
@@ -211,16 +214,17 @@ def _bundle(
     ]
     published = PublishedVerdict(
         plan=plan.digest,
-        algorithm="deployment" if model is None else model.algorithm,
+        algorithm=_method(run, model),
         unit=plan.unit,
         relation=plan.spec.relation,
-        level="executed" if model and model.is_retrained else "recorded",
+        level="recorded" if model is None else "executed",
         noise=record.noise,
         rounds=plan.spec.rounds,
         executed=verdict.executed,
         model="none" if model is None else model.kind,
         initial=None if model is None else model.initial,
         approved=is_approved,
+        released=_released_rounds(run),
         privplan=own_version(),
         groups=tuple(promises),
     )
@@ -230,36 +234,92 @@ def _bundle(
     )
 
 
+def _method(run: Run, model: PublishedModel | None) -> str:
+    """What trained: a registered name, as a free one could say anything."""
+    if model is not None:
+        return model.algorithm
+    return "deployment" if run.record.seed is None else "not executed again"
+
+
+def _released_rounds(run: Run) -> int | None:
+    """How many rounds released something; None where all planned ones did."""
+    rounds = {
+        release.round for release in run.ledger.records if not release.noise.silent
+    }
+    is_whole = run.record.status == "complete" and all(
+        not release.noise.silent for release in run.ledger.records
+    )
+    if is_whole:
+        return None
+    return len(rounds)
+
+
 def read_bundle(folder: Path) -> Bundle:
     """A bundle whose bounds on the plan are those that the plan has, computed anew.
 
-    What the run spent, and how it was checked, stays the publisher's word.
+    So is everything else that follows from the plan. What the run spent, and how it was
+    checked, stays the publisher's word.
 
     Raises:
-        InputError: where a file is not one that ``publish`` writes, or a bound differs.
+        InputError: where a file is not one that ``publish`` writes, or a value differs.
     """
     bundle = Bundle.load(folder)
     plan = bundle.plan
     if bundle.certificate.rows != certificate_rows(plan):
         rule = "must have the bounds of plan.json"
         raise InputError.one("bundle.certificate.rows", rule, "others")
-    for group, promise in zip(plan.groups, bundle.verdict.groups, strict=True):
-        certified = _certified(plan, group)
-        written = (promise.certified_lower, promise.certified_upper)
-        bounds = (
-            outwards(certified.lower, False, DIGITS),
-            outwards(certified.upper, True, DIGITS),
-        )
-        if written != bounds:
-            rule = f"must be {bounds[0]:g} to {bounds[1]:g} by plan.json"
-            value = f"{written[0]:g} to {written[1]:g}"
-            raise InputError.one(f"bundle.verdict.groups.{group.name}", rule, value)
-        # A run that kept its plan spent what was planned, all rounds being released.
-        if promise.realised_upper < certified.lower:
-            rule = f"must be {bounds[0]:g} or more by plan.json"
-            field = f"bundle.verdict.groups.{group.name}.realised_upper"
-            raise InputError.one(field, rule, promise.realised_upper)
+    faults = [*_contradictions(plan, bundle.verdict), *_other_sizes(bundle)]
+    if faults:
+        raise InputError(faults)
     return bundle
+
+
+def _contradictions(plan: Plan, verdict: PublishedVerdict) -> Iterator[Fault]:
+    """What a bundle's verdict says and its plan does not."""
+    names = [promise.group for promise in verdict.groups]
+    planned_names = [group.name for group in plan.groups]
+    if names != planned_names:
+        rule = f"must be {', '.join(planned_names)}, as in plan.json"
+        yield Fault("bundle.verdict.groups", rule, ", ".join(names))
+        return
+    planned = {
+        "unit": plan.unit,
+        "relation": plan.spec.relation,
+        "rounds": plan.spec.rounds,
+    }
+    for field, value in planned.items():
+        written = getattr(verdict, field)
+        if written != value:
+            rule = f"must be {value}, as in plan.json"
+            yield Fault(f"bundle.verdict.{field}", rule, written)
+
+    for group, promise in zip(plan.groups, verdict.groups, strict=True):
+        field = f"bundle.verdict.groups.{group.name}"
+        promised = _promised(plan, group)
+        for name, value in promised.items():
+            written = getattr(promise, name)
+            if written != value:
+                rule = f"must be {value}, as in plan.json"
+                yield Fault(f"{field}.{name}", rule, written)
+        # A run that kept its plan spent what was planned, once all is released.
+        lowest = promised["certified_lower"]
+        if verdict.released is None and promise.realised_upper < lowest:
+            rule = f"must be {lowest:g} or more by plan.json"
+            yield Fault(f"{field}.realised_upper", rule, promise.realised_upper)
+
+
+def _other_sizes(bundle: Bundle) -> Iterator[Fault]:
+    """A model that has more numbers than the plan's, or fewer where it is whole."""
+    if bundle.parameters is None:
+        return
+    planned = bundle.plan.spec.model.parameters
+    count = sum(values.size for values in bundle.parameters.values())
+    is_whole = bundle.verdict.model == "all"
+    if count > planned or (is_whole and count < planned):
+        rule = f"must have {planned} parameters, as in plan.json"
+        if not is_whole:
+            rule = f"must have at most {planned} parameters, as in plan.json"
+        yield Fault("bundle.model", rule, count)
 
 
 def certificate_rows(plan: Plan) -> tuple[CertificateRow, ...]:
@@ -287,24 +347,31 @@ def _outwards(row: CertificateRow) -> CertificateRow:
 
 def _promise(plan: Plan, group: GroupPlan, verdict: GroupVerdict) -> GroupPromise:
     """What the verdict says of a group, with bounds rounded outwards."""
-    certified = _certified(plan, group)
     realised = verdict.realised_upper
     if realised is None:
         raise UnverifiedRunError(
             f"run: must have a finite epsilon, as {group.name} has not"
         )
     return GroupPromise(
-        group=group.name,
-        clients=group.clients,
-        budget=group.epsilon,
-        delta=group.delta,
-        sampling=verdict.sampling,
-        accountant=verdict.accountant,
-        certified_lower=outwards(certified.lower, False, DIGITS),
-        certified_upper=outwards(certified.upper, True, DIGITS),
+        **_promised(plan, group),
         realised_lower=outwards(verdict.realised_lower or 0.0, False, DIGITS),
         realised_upper=outwards(realised, True, DIGITS),
     )
+
+
+def _promised(plan: Plan, group: GroupPlan) -> dict[str, Any]:
+    """What follows from the plan in the promise to a group, by field."""
+    certified = _certified(plan, group)
+    return {
+        "group": group.name,
+        "clients": group.clients,
+        "budget": group.epsilon,
+        "delta": group.delta,
+        "sampling": plan.law_of(group),
+        "accountant": plan.guarantee,
+        "certified_lower": outwards(certified.lower, False, DIGITS),
+        "certified_upper": outwards(certified.upper, True, DIGITS),
+    }
 
 
 def _certified(plan: Plan, group: GroupPlan) -> Interval:

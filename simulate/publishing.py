@@ -1,4 +1,4 @@
-"""The model that is published of a run: trained by the verifier, or of its releases."""
+"""The model that is published of a run: the one that the verifier trained."""
 
 from __future__ import annotations
 
@@ -18,20 +18,27 @@ from simulate.algorithm import Algorithm
 from simulate.cli.replay import given_parts
 from simulate.models.network import Model
 from simulate.postprocessing import ModelState
-from simulate.replay.model import algorithm_of, final_vector, model_of
+from simulate.replay.model import algorithm_of, model_of
 
 
-def published_model(folder: Path, options: Mapping[str, Any]) -> PublishedModel:
-    """The parameters of a finished run by name.
+def published_model(folder: Path, options: Mapping[str, Any]) -> PublishedModel | None:
+    """The parameters of a finished run by name, as the verifier trained them.
+
+    None where it did not train all rounds from the seed on: the releases that a run
+    stored are whatever its trainer wrote, and so is a model that is computed from them.
 
     Args:
         folder: the run folder.
-        options: data and own parts, as ``privplan verify`` takes them.
+        options: data and own parts, as ``privplan verify`` takes them, and the state
+            that executing all rounds ended in.
 
     Raises:
-        InputError: for an own model that is not given, an algorithm whose global vector
-            is no model, or a run that does not store its releases.
+        InputError: for an own model that is not given, or an algorithm whose global
+            vector is no model.
     """
+    state = options.get(STATE, {}).get("final")
+    if not isinstance(state, ModelState):
+        return None
     plan = Plan.load(folder / PLAN)
     record = RunRecord.load(folder)
     is_module = record.configuration.get("own_model") is not None
@@ -42,24 +49,15 @@ def published_model(folder: Path, options: Mapping[str, Any]) -> PublishedModel:
             rule = "must be given again to publish a run of an own model, with --data and --model"
             raise InputError.one("model", rule, "none")
         built = parts.parts_of(record, plan, data_dir, folder).model
-    state = options.get(STATE, {}).get("final")
-    is_retrained = isinstance(state, ModelState)
-    if is_retrained:
-        algorithm = algorithm_of(plan, record)
-        vector = state.released(algorithm)
-    else:
-        final = final_vector(folder, built)
-        algorithm = final.algorithm
-        vector = final.vector
+    algorithm = algorithm_of(plan, record)
+    vector = state.released(algorithm)
     model = built or model_of(record, plan, folder, len(vector), None)
     named = named_parameters(algorithm, model, vector)
     kind: Literal["all", "shared"] = "all"
     if algorithm.personalisation.per_client:
         named = shared_only(algorithm, model, named)
         kind = "shared"
-    return PublishedModel(
-        named, kind, algorithm.name, initial_of(plan, is_module), is_retrained
-    )
+    return PublishedModel(named, kind, algorithm.name, initial_of(plan, is_module))
 
 
 def initial_of(plan: Plan, is_module: bool) -> Literal["seed", "plan", "module"]:

@@ -60,7 +60,9 @@ def in_turn(
     """A method that waits for its turn."""
 
     @wraps(method)
-    def call(owner: Self, *args: Arguments.args, **options: Arguments.kwargs) -> Result:
+    def call(
+        owner: Self, /, *args: Arguments.args, **options: Arguments.kwargs
+    ) -> Result:
         with owner.turns:
             return method(owner, *args, **options)
 

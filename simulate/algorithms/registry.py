@@ -44,7 +44,7 @@ from simulate.recipe import (
     always,
     of_client_updates,
 )
-from simulate.server import server_of
+from simulate.server import SERVER_OPTIMISERS, server_of
 from simulate.signatures import require_types, typed
 
 # Entry-point group of algorithms from other distributions.
@@ -151,6 +151,22 @@ class AlgorithmEntry:
     def is_own(self) -> bool:
         """Whether the algorithm is defined outside this project."""
         return is_own(self.function)
+
+    def replayed(self, plan: Plan, aggregation: str) -> Recipe | NotExecuted:
+        """How a replay executes the algorithm under a plan, or why none does.
+
+        What follows the releases must be code of this project, too: a server of
+        somebody else may read the data again, and its model is no function of the
+        releases then.
+        """
+        server = plan.spec.server
+        if server is not None:
+            make = SERVER_OPTIMISERS.get(server.optimizer)
+            if is_own(make):
+                return NotExecuted(
+                    f"its server optimiser {server.optimizer} is your own"
+                )
+        return self.recipe(plan, aggregation)
 
     def unit_under(self, plan: Plan) -> Unit:
         """Unit of privacy of the releases under a plan."""
@@ -292,12 +308,16 @@ def register(
     The arguments are the attributes of ``AlgorithmEntry``; ``from_spec`` and
     ``as_given`` make the usual values of ``plan``. A ``recipe`` is a function, or one
     value for every plan; without one a run is kept as recorded, since no replay can
-    execute it again.
+    execute it again. Only methods of this project have one: what another server makes
+    of the data, beside the releases, nobody checks.
 
     >>> registry.register(
     ...     "Mine", plan=as_given, unit="client", released="noisy sums", source="me"
     ... )  # doctest: +ELLIPSIS
     <function ...
+
+    Raises:
+        InputError: for the recipe of a function outside this project.
     """
     if isinstance(recipe, Recipe | NotExecuted):
         of_plan = always(recipe)
@@ -306,6 +326,12 @@ def register(
 
     def add(function: Build) -> Build:
         require_types({"function": function}, {"function": Build}, "register.")
+        if recipe is not UNKNOWN and is_own(function):
+            rule = (
+                "must be left out outside privplan: nobody checks what the server of "
+                "another method makes of the data, so its runs are kept as recorded"
+            )
+            raise InputError.one("register.recipe", rule, recipe)
         _BY_FUNCTION[function] = AlgorithmEntry(
             name=name,
             function=function,

@@ -122,6 +122,12 @@ class Comparisons:
         self.add(round_, "releases", detail, distance.norm, replayed.limit)
         if "releases" in self.skipped:
             return
+        if replayed.at_kink:
+            self.lacks(
+                f"training that another device repeats: round {round_} is "
+                f"{replayed.at_kink:.2g} deviations of its noise off, which kinks of the "
+                "model explain, and nobody shows who chose their side"
+            )
         # The L2 deviation of a round is over all its releases.
         if math.isfinite(distance.norm):
             norm = distance.norm

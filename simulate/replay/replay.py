@@ -161,7 +161,7 @@ class Replay:
         settings = self.record.configuration
         name = self.record.algorithm
         aggregation = str(settings.get("aggregation", "paper"))
-        recipe = ALGORITHMS.get(name).recipe(self.plan, aggregation)
+        recipe = ALGORITHMS.get(name).replayed(self.plan, aggregation)
         if settings.get("canaries"):
             recipe = NotExecuted("canaries")
         if isinstance(recipe, NotExecuted):

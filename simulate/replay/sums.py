@@ -1,6 +1,8 @@
 """Noisy sums of clipped updates, executed again.
 
-Where training falls on the other side of a kink than the run did, it is examined.
+Where training falls on the other side of a kink than the run did, it is examined: such
+a run is not broken. Nor is it shown, since whoever wrote it could choose the side of
+each kink by what it knows of the clients.
 """
 
 from __future__ import annotations
@@ -59,6 +61,9 @@ class Release:
     near: int  # updates of which rounding decides whether they are clipped
     unit: float  # standard deviation of its noise, in which deviations are measured
     limit: float  # largest L2 deviation that agrees, in units
+    # L2 deviation from the run's release, in units, that only another side of a kink
+    # explains; 0 where rounding does.
+    at_kink: float = 0.0
     sums: Sequence[Tensor] = ()  # the sum of each group, before they are mixed
 
 
@@ -226,6 +231,7 @@ def noisy_sum(
     unit = unit_of(line.record.noise_std, result.vector)
     summed_norms = sum(part.summed_norms for part in result.sums)
     limit = ROUNDINGS * rounding_of(result.vector, summed_norms, unit)
+    at_kink = 0.0
     if released is not None and not noise_is_known:
         result = replace(result, vector=released)
     elif released is not None:
@@ -236,6 +242,7 @@ def noisy_sum(
             if cohort.explain(gap, factors[0], limit / 2 * unit):
                 limit *= AT_KINKS / ROUNDINGS
                 result = replayed()
+                at_kink = distance
 
     return Release(
         vector=result.vector,
@@ -243,6 +250,7 @@ def noisy_sum(
         near=sum(part.near for part in result.sums),
         unit=unit,
         limit=limit,
+        at_kink=at_kink,
         sums=[part.total for part in result.sums],
     )
 

@@ -52,8 +52,8 @@ def make(folder, number):
 
 
 def published(folder):
-    """The content of each file of the bundle of a run, of which a round is executed."""
-    bundle, _ = bundle_of(load_run(run_folder(folder)), rounds=1)
+    """The content of each file of the bundle of a run."""
+    bundle, _ = bundle_of(load_run(run_folder(folder)))
     return bundle.contents()
 
 

@@ -4,6 +4,7 @@ import json
 import random
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from privplan.bundle import MODEL, Bundle, model_bytes, read_model
 from privplan.errors import BrokenRunError, InputError, UnverifiedRunError
 from privplan.guard.guard import Guard
 from privplan.plan import Plan
-from privplan.publishing import publish
+from privplan.publishing import NO_MODEL, publish, read_bundle
 from privplan.record import CHECKPOINT, LEDGER, PLAN, RECORD, REPLAY, VERDICT, RunRecord
 from privplan.secure_stream import NoiseKey
 from privplan.verification.verify import judge, load_run
@@ -26,6 +27,7 @@ from simulate.runs import evidence_writer
 from simulate.runs.ledger_writer import MemoryLedger
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import execute
+from simulate.server import SERVER_OPTIMISERS, Server
 from tests.command import answer, refused
 from tests.command import privplan as privplan_command
 from tests.guard import plans as guarded
@@ -100,12 +102,14 @@ def test_no_bit_of_the_model_is_the_trainers_choice(
     publish(tmp_path / "run", tmp_path / "bundle")
     assert _contents(tmp_path / "bundle") == _contents(tmp_path / "honest")
 
-    # Computed from the releases, the model would carry the message.
-    publish(tmp_path / "run", tmp_path / "recorded", rounds=1)
-    recorded = Bundle.load(tmp_path / "recorded")
-    assert recorded.verdict.level == "recorded"
-    model = _contents(tmp_path / "bundle")[MODEL]
-    assert _contents(tmp_path / "recorded")[MODEL] != model
+    # Computed from the releases the model would carry the message, so there is none.
+    done = privplan_command(
+        "publish", tmp_path / "run", "--rounds", 1, "-o", tmp_path / "recorded"
+    )
+    assert "the model is published when the verifier has trained all" in done.stderr
+    recorded = read_bundle(tmp_path / "recorded")
+    assert (recorded.verdict.level, recorded.verdict.model) == ("recorded", "none")
+    assert recorded.parameters is None
 
 
 def test_a_plan_that_nobody_approved_is_named(run, short_plan, tmp_path):
@@ -144,9 +148,11 @@ def test_a_fitted_checkpoint_is_not_the_model(copy, tmp_path):
     arguments = {"dataset": "digits", "seed": 2, "folder": copy}
     trained = simulate.train(Plan.load(copy), **arguments)
     assert not (copy / CHECKPOINT).exists()
-    bundle = trained.publish(tmp_path / "bundle", rounds=1)
+    bundle = trained.publish(tmp_path / "bundle")
     for name, value in trained.model().named_parameters():
-        np.testing.assert_array_equal(value.detach().numpy(), bundle.parameters[name])
+        np.testing.assert_allclose(
+            value.detach().numpy(), bundle.parameters[name], rtol=0, atol=1e-6
+        )
 
 
 BROKEN = {
@@ -193,8 +199,10 @@ def test_a_rehearsal_is_refused_and_own_people_are_published_without_scores(tmp_
     assert secure.record.scores_are_of_members
     verdict = secure.publish(tmp_path / "bundle").verdict
     assert (verdict.executed, verdict.noise, verdict.initial) == (5, "secure", "module")
-    with pytest.raises(InputError, match="model: must be given again"):
-        publish(tmp_path / "secure", tmp_path / "other", rounds=0)
+    # Without data and module nothing can be executed, so there is no model.
+    published = publish(tmp_path / "secure", tmp_path / "other")
+    assert published.bundle.verdict.model == "none"
+    assert NO_MODEL in published.notes
 
 
 def test_scores_on_people_who_are_no_clients_may_be_shown(tmp_path):
@@ -250,6 +258,43 @@ def test_a_deployment_is_published_without_a_model(tmp_path):
     )
 
 
+def test_a_deployment_that_ended_early_is_published_as_such(tmp_path):
+    with Guard(guarded.two_groups(), tmp_path / "run") as guard:
+        guarded.train(guard, rounds=2)
+        guard.fail(3, "too few reports")
+        guard.finish()
+    publish(tmp_path / "run", tmp_path / "bundle")
+    verdict = read_bundle(tmp_path / "bundle").verdict
+    assert (verdict.released, verdict.rounds) == (2, 12)
+    for group in verdict.groups:
+        assert group.realised_upper < group.certified_lower
+
+
+def fitted(options):
+    """A server optimiser that moves the model wherever it likes."""
+    del options
+
+    def move(theta, step, state):
+        return torch.full_like(theta, 0.5), state
+
+    return Server("fitted", lambda theta: {}, move)
+
+
+def test_what_an_own_server_makes_of_the_data_is_not_published(
+    tmp_path, short_plan, monkeypatch
+):
+    """It may read the data again, and its model is no function of the releases then."""
+    monkeypatch.setitem(SERVER_OPTIMISERS._components, "momentum", fitted)
+    fields = short_plan.spec.model_dump(mode="json", exclude_none=True)
+    own = privplan.solve({**fields, "server": {"optimizer": "momentum"}})
+    execute(Request(own, "planned", "digits", tmp_path / "run", seed=2))
+    verdict = privplan.verify(tmp_path / "run")
+    assert verdict.level == "recorded"
+    assert "its server optimiser momentum is your own" in verdict.not_executed
+    with pytest.raises(UnverifiedRunError, match="momentum is your own"):
+        publish(tmp_path / "run", tmp_path / "bundle")
+
+
 def test_releases_that_are_too_large_to_be_stored_are_executed_again(
     short_plan, run, tmp_path, monkeypatch
 ):
@@ -287,19 +332,84 @@ def _gap(path):
     path.write_bytes(content + b"clear sums")
 
 
+@pytest.fixture(scope="module")
+def published(run, tmp_path_factory):
+    """The bundle of a run of which all rounds were executed again."""
+    return publish(run, tmp_path_factory.mktemp("published") / "bundle").folder
+
+
+@pytest.fixture
+def bundle(published, tmp_path):
+    return Path(shutil.copytree(published, tmp_path / "bundle"))
+
+
 @pytest.mark.parametrize("what", CHANGED)
-def test_a_bundle_is_closed(what, run, tmp_path):
-    publish(run, tmp_path / "bundle", rounds=1)
-    CHANGED[what](tmp_path / "bundle")
+def test_a_bundle_is_closed(what, bundle):
+    CHANGED[what](bundle)
     with pytest.raises(InputError):
-        Bundle.load(tmp_path / "bundle")
+        Bundle.load(bundle)
 
 
-def test_the_model_is_read_by_safetensors_too(run, tmp_path):
+# Fields of a verdict, by their place, and what else somebody may write there.
+WRITTEN = {
+    "unit": "record",
+    "relation": "replace_one",
+    "rounds": 60,
+    "executed": 999,
+    "level": "recorded",
+    "model": "none",
+    "initial": None,
+    "privplan": "patient-17-is-ill",
+    "released": 7,
+    "groups.0.group": "nobody",
+    "groups.0.clients": 10_000,
+    "groups.0.budget": 1.0,
+    "groups.0.delta": 1e-9,
+    "groups.0.sampling": "full",
+    "groups.0.accountant": "magic",
+    "groups.0.certified_upper": 1.0,
+    "groups.0.realised_upper": 1.0,
+    "groups.0.realised_lower": 1e9,
+    "groups.1.realised_upper": 50.0,
+}
+
+
+@pytest.mark.parametrize("place", WRITTEN)
+def test_nothing_in_a_bundle_contradicts_its_plan(place, bundle):
+    data = json.loads((bundle / VERDICT).read_text())
+    *outer, field = place.split(".")
+    entry = data
+    for key in outer:
+        entry = entry[int(key) if key.isdigit() else key]
+    entry[field] = WRITTEN[place]
+    if place == "rounds":
+        entry["executed"] = WRITTEN[place]
+    (bundle / VERDICT).write_text(json.dumps(data, indent=1) + "\n")
+    with pytest.raises(InputError):
+        read_bundle(bundle)
+
+
+OTHER_MODELS = {
+    "no number": lambda name, values: {name: values * np.nan},
+    "a further array": lambda name, values: {name: values, "records": np.zeros(64)},
+    "a number less": lambda name, values: {name: values.ravel()[1:]},
+    "a name that moves": lambda name, values: {"\x1b[31m": values},
+}
+
+
+@pytest.mark.parametrize("what", OTHER_MODELS)
+def test_the_model_of_a_bundle_has_the_planned_parameters(what, bundle):
+    [first, *others] = read_model(bundle / MODEL).items()
+    changed = {**OTHER_MODELS[what](*first), **dict(others)}
+    (bundle / MODEL).write_bytes(model_bytes(changed))
+    with pytest.raises(InputError, match=r"bundle\.model"):
+        read_bundle(bundle)
+
+
+def test_the_model_is_read_by_safetensors_too(bundle):
     loaders = pytest.importorskip("safetensors.numpy")
-    publish(run, tmp_path / "bundle", rounds=1)
-    parameters = read_model(tmp_path / "bundle" / MODEL)
-    for name, values in loaders.load_file(tmp_path / "bundle" / MODEL).items():
+    parameters = read_model(bundle / MODEL)
+    for name, values in loaders.load_file(bundle / MODEL).items():
         np.testing.assert_array_equal(values, parameters[name])
 
 
@@ -329,16 +439,15 @@ def test_a_flipped_bit_is_refused_or_without_effect(run, tmp_path):
     assert privplan.verify(folder, rounds=0).outcome == "kept"
 
 
-def test_verify_reads_a_bundle_and_says_who_can_execute_the_run(run, tmp_path):
-    publish(run, tmp_path / "bundle", rounds=1)
-    done = privplan_command("verify", tmp_path / "bundle")
+def test_verify_reads_a_bundle_and_says_who_can_execute_the_run(run, bundle):
+    done = privplan_command("verify", bundle)
     assert done.exit_code == 5
-    claim = "kept, as recorded (1 of 8 rounds executed again)"
+    claim = "kept (simulation), executed again (8 of 8 rounds; model trained by the"
     assert f"a bundle, whose publisher says: {claim}" in done.stdout
     assert "only who has the run folder can execute the run again" in done.stdout
     assert "the trainer's workplace" in answer("verify", run, "--rounds", 0)
-    line = refused("report", tmp_path / "bundle", "-o", tmp_path / "page.html")
-    assert f"of a bundle, privplan verify {tmp_path / 'bundle'}" in line
+    line = refused("report", bundle, "-o", bundle.parent / "page.html")
+    assert f"of a bundle, privplan verify {bundle}" in line
 
 
 def _renamed(run, folder, **changes):

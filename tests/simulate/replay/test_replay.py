@@ -124,6 +124,26 @@ def test_a_server_that_took_another_step_is_found(tmp_path, monkeypatch):
     assert 3 in {difference.round for difference in report.differences}
 
 
+def test_a_run_at_a_kink_is_neither_broken_nor_shown(tmp_path, monkeypatch):
+    """Another device trains from a start that differs by rounding.
+
+    Whoever wrote the run could choose the side of each kink by what it knows of the
+    clients, and one of its updates may move a sum by twice its clipping norm.
+    """
+    execute(Request(short_plan(), "planned", "digits", tmp_path / "run", seed=3))
+    trained = again.updates
+
+    def elsewhere(world, round_, start, clients, change):
+        swapped = {0.0: 1e-5, 1e-5: 0.0}
+        return trained(world, round_, start, clients, swapped.get(change, change))
+
+    monkeypatch.setattr(again, "updates", elsewhere)
+    report = replayed(tmp_path / "run")
+    assert report.outcome == "not shown"
+    assert "which kinks of the model explain" in report.reason
+    assert judge(load_run(tmp_path / "run")).level == "recorded"
+
+
 def test_rounds_are_selected_afresh_and_again_by_seed(run):
     first = replayed(run, 1)
     assert first.selection_seed != replayed(run, 1).selection_seed
