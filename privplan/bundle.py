@@ -166,10 +166,10 @@ class PublishedVerdict(Checked):
         plan = f"plan {self.plan[:12]}"
         if not self.approved:
             plan += " (not compared with an approved one)"
-        kept = "kept"
+        outcome = "kept"
         if self.noise == "seeded":
-            kept = "kept (simulation)"
-        return f"{kept}, {checked}: {self.algorithm} under {plan}; {spent}"
+            outcome = "kept (simulation)"
+        return f"{outcome}, {checked}: {self.algorithm} under {plan}; {spent}"
 
 
 class PublishedCertificate(Value):

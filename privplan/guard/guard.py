@@ -16,6 +16,7 @@ import numpy as np
 from privplan.accounting.accountant import Interval, outwards
 from privplan.errors import Fault, InputError
 from privplan.files import locked
+from privplan.guard.access import Access, exclusive
 from privplan.guard.budgets import (
     BudgetExceededError,
     Excess,
@@ -54,7 +55,6 @@ from privplan.guard.storage import (
     StoredRelease,
 )
 from privplan.guard.testimony import Testimony
-from privplan.guard.turns import Turns, in_turn
 from privplan.guard.vectors import clip
 from privplan.ledger import history_of, worst_client
 from privplan.plan import Plan
@@ -121,7 +121,7 @@ class Guard:
         framework: str = "guard",
         witnessing: Witnessing | None = None,
     ) -> None:
-        self.turns = Turns()
+        self.access = Access()
         self.plan = Plan.load(plan)
         self.folder = Path(ledger)
         check_settings(self.plan, evidence, keep)
@@ -188,7 +188,7 @@ class Guard:
                 raise InputError.one("round", rule, round_)
 
     @property
-    @in_turn
+    @exclusive
     def model(self) -> dict[str, np.ndarray] | None:
         """The last stored model; a single vector is under the name ``model``."""
         last = self._storage.last(MODEL)
@@ -197,7 +197,7 @@ class Guard:
         return self._storage.model(last)
 
     @property
-    @in_turn
+    @exclusive
     def interrupted(self) -> Released | None:
         """The booked release whose model is not stored, if there is one.
 
@@ -215,7 +215,7 @@ class Guard:
             return released_of(self.plan, records, vectors)
         return None
 
-    @in_turn
+    @exclusive
     def draw(self, round_: int, available: Available | None = None) -> Cohort:
         """The cohort of a round, by the planned law.
 
@@ -254,7 +254,7 @@ class Guard:
         """Noise per coordinate on a group's sum, or on that of all groups (None)."""
         return planned_noise_std(self.plan, round_, group)
 
-    @in_turn
+    @exclusive
     def add(self, round_: int, group: str, client: int, update: np.ndarray) -> None:
         """Add a client's update [d] to a round: clipped and scaled.
 
@@ -273,7 +273,7 @@ class Guard:
         """
         self._opened(round_).add(group, client, update)
 
-    @in_turn
+    @exclusive
     def total(self, group: str) -> GroupTotal:
         """What the next round has of a group's updates so far."""
         return self._opened(self.round).total(group)
@@ -325,7 +325,7 @@ class Guard:
         """Whether the next release stays within the plan and every group's budget."""
         return self.refusal() is None
 
-    @in_turn
+    @exclusive
     def refusal(self) -> str | None:
         """Why the next release is refused, one line; None when it may happen."""
         if self._book is not None and self._book.lost:
@@ -365,7 +365,7 @@ class Guard:
             return Excess("that the run reserved in its book", epsilon)
         return None
 
-    @in_turn
+    @exclusive
     def release(
         self, round_: int, sums: Mapping[str, np.ndarray] | None = None
     ) -> Released:
@@ -426,7 +426,7 @@ class Guard:
         self._pass_fence()
         return released_of(self.plan, release.records, release.vectors)
 
-    @in_turn
+    @exclusive
     def released(self, round_: int) -> Released:
         """The bits of a round's release.
 
@@ -439,7 +439,7 @@ class Guard:
             raise InputError.one("round", rule, round_)
         return released_of(self.plan, *self._storage.release(round_))
 
-    @in_turn
+    @exclusive
     def record(self, round_: int, model: Model | None = None) -> None:
         """Store the model after a round's release, then book the release.
 
@@ -471,7 +471,7 @@ class Guard:
             self._book_pending()
         self._storage.prune()
 
-    @in_turn
+    @exclusive
     def record_noised(
         self,
         round_: int,
@@ -525,7 +525,7 @@ class Guard:
         self._book_pending()
         self._storage.prune()
 
-    @in_turn
+    @exclusive
     def fail(self, round_: int, reason: str) -> None:
         """Book a round that was never released, such as one with too few reports.
 
@@ -549,7 +549,7 @@ class Guard:
         self._open = None
         self._storage.prune()
 
-    @in_turn
+    @exclusive
     def epsilon(self, group: str) -> Interval:
         """Bounds on what the group has spent, with the runs of the book."""
         clients = self.plan.group(group).clients
@@ -564,7 +564,7 @@ class Guard:
         lower = self._budgets[group].epsilon(history_of_client).lower
         return Interval(lower, spent.upper)
 
-    @in_turn
+    @exclusive
     def finish(self) -> None:
         """End the run: complete when all rounds are booked, else stopped for good."""
         self._pass_fence()
@@ -582,7 +582,7 @@ class Guard:
             self._storage.remove_draw()
         self._settle_book()
 
-    @in_turn
+    @exclusive
     def close(self) -> None:
         """Release the folder's lock; the run is finished when all rounds are booked."""
         try:

@@ -238,8 +238,11 @@ def noisy_sum(
         # A deviation beyond rounding may come from a kink, unless it is too large.
         distance = deviation(released, result.vector, unit).norm
         if limit < distance < EXAMINED:
-            gap = released.double() - result.total - torch.from_numpy(noise)
-            if cohort.explain(gap, factors[0], limit / 2 * unit):
+            if cohort.explain(
+                released.double() - result.total - torch.from_numpy(noise),
+                factors[0],
+                enough=limit / 2 * unit,
+            ):
                 limit *= AT_KINKS / ROUNDINGS
                 result = replayed()
                 at_kink = distance

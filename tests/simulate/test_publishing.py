@@ -286,8 +286,8 @@ def test_what_an_own_server_makes_of_the_data_is_not_published(
     """It may read the data again, and its model is no function of the releases then."""
     monkeypatch.setitem(SERVER_OPTIMISERS._components, "momentum", fitted)
     fields = short_plan.spec.model_dump(mode="json", exclude_none=True)
-    own = privplan.solve({**fields, "server": {"optimizer": "momentum"}})
-    execute(Request(own, "planned", "digits", tmp_path / "run", seed=2))
+    with_server = privplan.solve({**fields, "server": {"optimizer": "momentum"}})
+    execute(Request(with_server, "planned", "digits", tmp_path / "run", seed=2))
     verdict = privplan.verify(tmp_path / "run")
     assert verdict.level == "recorded"
     assert "its server optimiser momentum is your own" in verdict.not_executed
@@ -399,8 +399,8 @@ OTHER_MODELS = {
 
 @pytest.mark.parametrize("what", OTHER_MODELS)
 def test_the_model_of_a_bundle_has_the_planned_parameters(what, bundle):
-    [first, *others] = read_model(bundle / MODEL).items()
-    changed = {**OTHER_MODELS[what](*first), **dict(others)}
+    [first, *further] = read_model(bundle / MODEL).items()
+    changed = {**OTHER_MODELS[what](*first), **dict(further)}
     (bundle / MODEL).write_bytes(model_bytes(changed))
     with pytest.raises(InputError, match=r"bundle\.model"):
         read_bundle(bundle)

@@ -17,7 +17,7 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 from privplan.errors import InputError
 
 
-class Turns:
+class Access:
     """Lets in one thread at a time, of one process.
 
     A thread that is in may enter again, since a method calls others.
@@ -28,7 +28,7 @@ class Turns:
         self._lock = threading.RLock()
 
     def __enter__(self) -> None:
-        """Wait for the turn.
+        """Wait until no other thread is in.
 
         Raises:
             InputError: in another process than the one that opened the guard.
@@ -43,27 +43,27 @@ class Turns:
         self._lock.release()
 
 
-class TakesTurns(Protocol):
-    """What has methods that take turns."""
+class HasAccess(Protocol):
+    """What has methods that exclude each other."""
 
-    turns: Turns
+    access: Access
 
 
-Self = TypeVar("Self", bound=TakesTurns)
+Self = TypeVar("Self", bound=HasAccess)
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
-def in_turn(
+def exclusive(
     method: Callable[Concatenate[Self, Arguments], Result],
 ) -> Callable[Concatenate[Self, Arguments], Result]:
-    """A method that waits for its turn."""
+    """A method that waits until no other one of its owner runs."""
 
     @wraps(method)
     def call(
         owner: Self, /, *args: Arguments.args, **options: Arguments.kwargs
     ) -> Result:
-        with owner.turns:
+        with owner.access:
             return method(owner, *args, **options)
 
     return call
