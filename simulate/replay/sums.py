@@ -237,15 +237,14 @@ def noisy_sum(
     elif released is not None:
         # A deviation beyond rounding may come from a kink, unless it is too large.
         distance = deviation(released, result.vector, unit).norm
-        if limit < distance < EXAMINED:
-            if cohort.explain(
-                released.double() - result.total - torch.from_numpy(noise),
-                factors[0],
-                enough=limit / 2 * unit,
-            ):
-                limit *= AT_KINKS / ROUNDINGS
-                result = replayed()
-                at_kink = distance
+        if limit < distance < EXAMINED and cohort.explain(
+            released.double() - result.total - torch.from_numpy(noise),
+            factors[0],
+            enough=limit / 2 * unit,
+        ):
+            limit *= AT_KINKS / ROUNDINGS
+            result = replayed()
+            at_kink = distance
 
     return Release(
         vector=result.vector,
