@@ -18,6 +18,7 @@ from privplan.accounting.release import (
 )
 from privplan.auditing import EmpiricalEpsilon
 from privplan.files import write_text
+from privplan.public_data import has_known_records
 from privplan.record import ACCURACY, VERDICT
 from privplan.values import Named, Shown, Value, is_none, omitted
 from privplan.verification.checks.check import Check, Level
@@ -198,9 +199,19 @@ class Verdict(Shown, Value):
     def is_unseen_simulation(self) -> bool:
         """Whether its seed removes the noise, and no execution showed public data.
 
-        That the data are public is then the run's word alone.
+        That the data are public is then the run's word alone: not even an execution
+        shows it of a data set whose published records are not known here.
         """
-        return self.simulation_only and self.level == "recorded"
+        if not self.simulation_only:
+            return False
+        return self.level == "recorded" or not has_known_records(self.dataset)
+
+    @property
+    def why_unseen(self) -> str:
+        """Why nothing showed that the data of a simulation are public, for messages."""
+        if not has_known_records(self.dataset):
+            return f"no digest of {self.dataset or 'its data'} is published"
+        return self.not_executed or "no round was executed again"
 
     @property
     def chance_of_detection(self) -> float:

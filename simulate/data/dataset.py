@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -115,7 +116,7 @@ class Dataset:
             pixels.select(-3, channel).sub_(centre).div_(scale)
         return pixels
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """SHA-256 of all records, labels and people; a run is bound to it."""
         content = hashlib.sha256()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from privplan.errors import InputError, one_of
-from privplan.public_data import ALIASES, GROUP
+from privplan.public_data import ALIASES, DIGESTS, GROUP
 from privplan.registry import Registry, function_of
 from simulate.data.dataset import Dataset
 from simulate.data.locations import data_folder
@@ -35,12 +35,6 @@ _log = logging.getLogger(__name__)
 _COUNT_DIGITS = 9  # of a number of records
 
 
-def whole(name: str) -> str:
-    """The registered name of a data set of which a name takes all or some records."""
-    base = name.partition(":")[0].lower()
-    return ALIASES.get(base, base)
-
-
 def load(name: str, data_dir: Path | None = None, download: bool = False) -> Dataset:
     """The data set of a name.
 
@@ -50,7 +44,8 @@ def load(name: str, data_dir: Path | None = None, download: bool = False) -> Dat
         download: whether missing data may be downloaded.
 
     Raises:
-        InputError: for an unknown name or number of records.
+        InputError: for an unknown name or number of records, or for files that hold
+            other records than those that are published.
         MissingDataError: for data that are not there.
     """
     base, colon, count = name.partition(":")
@@ -71,6 +66,13 @@ def load(name: str, data_dir: Path | None = None, download: bool = False) -> Dat
     folder = data_folder(data_dir)
     _log.info("reading %s from %s", registered, folder)
     data = DATASETS.get(registered)(folder, download)
+    published = DIGESTS.get(registered)
+    if published is not None and data.digest not in published:
+        rule = (
+            f"must be the published records of {registered}; name your own data with "
+            "--data"
+        )
+        raise InputError.one("dataset", rule, f"others in {folder}")
     if colon:
         return part_of(data, int(count))
     return data

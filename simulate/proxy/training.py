@@ -20,12 +20,13 @@ from pydantic import Field
 from privplan.accounting.release import SamplingLaw
 from privplan.errors import InputError
 from privplan.plan import Plan
+from privplan.public_data import whole_name
 from privplan.values import Value
 from simulate.algorithms.registry import ALGORITHMS, algorithm
 from simulate.data.dataset import Dataset
 from simulate.data.fitting import fitted
 from simulate.data.partition.schemes import partition, scheme
-from simulate.data.registry import load, whole
+from simulate.data.registry import load
 from simulate.engine.evaluation import AccuracyMeasures
 from simulate.engine.experiment import Experiment
 from simulate.engine.loop import evaluate, one_core
@@ -89,7 +90,7 @@ def trained(
     """
     initial = plan.spec.model.initial
     source = None if initial is None else initial.source
-    if source and whole(source) == whole(setting.dataset):
+    if source and whole_name(source) == whole_name(setting.dataset):
         rule = "must be other data than those that model.initial was trained on"
         raise InputError.one("dataset", rule, setting.dataset)
     # The algorithm's own plan first: a baseline solves the spec its own way.

@@ -6,10 +6,23 @@ import numpy as np
 import pytest
 
 import simulate
-from privplan.public_data import ALIASES, BUILT_IN, is_public
+from privplan.errors import InputError, MissingDataError, UnverifiedRunError
+from privplan.planning.solver import solve
+from privplan.public_data import (
+    ALIASES,
+    BUILT_IN,
+    DIGESTS,
+    is_public,
+    whole_name,
+)
+from privplan.publishing import publish
 from privplan.record import RECORD, RunRecord
-from simulate.data.registry import DATASETS
+from privplan.verification.verify import judge, load_run
+from simulate.cli.replay import OPTIONS
+from simulate.data.registry import DATASETS, load
 from tests.command import privplan
+from tests.simulate.conftest import digits_spec
+from tests.simulate.data.test_images import idx
 from tests.simulate.own_runs import Net, arrays, data
 from tests.simulate.own_runs import plan as own_plan
 
@@ -22,6 +35,7 @@ def test_the_public_names_are_those_of_the_registry():
     }
     assert formats == BUILT_IN
     assert set(ALIASES.values()) <= BUILT_IN
+    assert set(DIGESTS) <= BUILT_IN
 
 
 @pytest.mark.parametrize(
@@ -76,3 +90,60 @@ def test_own_data_under_a_public_name_are_not_executed(tmp_path):
     assert executed.exit_code == 2
     refusal = "data: must be left out for a run that names a registered data set"
     assert refusal in executed.stderr
+
+
+@pytest.mark.parametrize("name", sorted(DIGESTS))
+def test_known_digests_are_of_the_published_records(name):
+    try:
+        data = load(name)
+    except MissingDataError:
+        pytest.skip(f"{name} is not on this machine")
+    assert data.digest in DIGESTS[name]
+
+
+def _own_images(root, name="MNIST", count=400):
+    """Own images in the files of a public data set, as code for it reads them."""
+    source = np.random.default_rng(5)
+    folder = root / name / "raw"
+    folder.mkdir(parents=True)
+    for part, records in (("train", count), ("t10k", 20)):
+        images = source.integers(0, 255, (records, 28, 28))
+        (folder / f"{part}-images-idx3-ubyte").write_bytes(idx(images))
+        labels = np.arange(records) % 10
+        (folder / f"{part}-labels-idx1-ubyte").write_bytes(idx(labels))
+
+
+@pytest.mark.parametrize("name", ["mnist", "mnist:20", "fmnist"])
+def test_own_records_in_the_files_of_a_public_data_set_are_refused(name, tmp_path):
+    _own_images(tmp_path, "MNIST")
+    _own_images(tmp_path, "FashionMNIST")
+    rule = f"published records of {whole_name(name)}; name your own data with --data"
+    with pytest.raises(InputError, match=rule):
+        load(name, tmp_path)
+
+
+def test_a_run_on_them_is_not_verified(tmp_path, monkeypatch):
+    """Somebody trained past the refusal; whoever verifies has only those files."""
+    _own_images(tmp_path, "MNIST")
+    plan = solve(digits_spec(rounds=2, model={"name": "cnn-2", "parameters": 28938}))
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr("simulate.data.registry.DIGESTS", {})
+        simulate.train(plan, dataset="mnist", data_dir=tmp_path, folder=folder)
+    verdict = judge(load_run(folder), options={OPTIONS: {"data_dir": tmp_path}})
+    assert verdict.outcome == "unverified"
+    assert "published records of mnist" in verdict.not_executed
+
+
+def test_a_seeded_run_on_data_of_no_known_digest_is_not_published(
+    tmp_path, monkeypatch, short_plan
+):
+    folder = tmp_path / "run"
+    monkeypatch.setattr("privplan.public_data.DIGESTS", {})
+    run = simulate.train(short_plan, dataset="digits", folder=folder)
+    verdict = run.verdict
+    assert (verdict.outcome, verdict.level) == ("kept", "executed")
+    assert verdict.is_unseen_simulation
+    assert verdict.why_unseen == "no digest of digits is published"
+    with pytest.raises(UnverifiedRunError, match="must be executed again"):
+        publish(folder, tmp_path / "bundle")
