@@ -110,7 +110,8 @@ def key_beside(folder: Path) -> Path:
 
     It stands beside the run's folder, which may be handed on.
     """
-    whole = Path(os.path.abspath(folder))
+    # The folder itself, where a link leads to it.
+    whole = Path(os.path.realpath(folder))
     return whole.with_name(f"{whole.name}.key")
 
 

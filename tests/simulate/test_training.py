@@ -14,7 +14,7 @@ import simulate
 from privplan.errors import InputError
 from privplan.laws.cyclic import CyclicPoisson
 from privplan.report import verdicts
-from privplan.secure_stream import NoiseKey
+from privplan.secure_stream import NoiseKey, key_beside
 from privplan.spec.spec import Spec
 from privplan.verification.verify import judge, load_run
 from simulate.models.objective import Objective
@@ -84,7 +84,9 @@ def test_own_people_get_secure_noise_whose_key_lies_beside_the_folder(solved, tm
         .outcome
         == "passed"
     )
-    (tmp_path / "run.key").rename(tmp_path / "other.key")
+    (tmp_path / "link").symlink_to(run.folder)
+    assert key_beside(tmp_path / "link") == key
+    key.rename(tmp_path / "other.key")
     with pytest.raises(InputError, match="must be a file that can be read"):
         simulate.train(solved, **options)
 
