@@ -52,6 +52,8 @@ REPLAY = "replay.json"
 ACCURACY = "accuracy"
 # Entry of the configuration that names another metric.
 METRIC = "metric"
+# The partition in the record of a run whose data name the client of each record.
+CLIENTS = "clients"
 # How cohorts and noise of new runs follow from the seed. Scheme 1, of old runs, takes
 # them from it alone.
 STREAMS = 3
@@ -410,6 +412,12 @@ class RunRecord(Checked):
     def is_on_own_data(self) -> bool:
         """Whether the data are no registered public ones, whatever the run says."""
         return bool(self.configuration.get("own_data")) or not is_public(self.dataset)
+
+    @property
+    def cuts_up_people(self) -> bool:
+        """Whether own records were dealt to clients, none of whom is then a person."""
+        is_simulation = self.seed is not None
+        return is_simulation and self.is_on_own_data and self.partition != CLIENTS
 
     @property
     def scores_are_of_members(self) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from privplan.errors import InputError, NotGivenError
 from privplan.plan import Plan
-from privplan.record import ACCURACY, RunRecord
+from privplan.record import ACCURACY, CLIENTS, RunRecord
 from simulate.data.dataset import Dataset
 from simulate.data.own import Data
 from simulate.data.partition.clients import ClientPartition, seated
@@ -19,9 +19,6 @@ from simulate.models.own import OwnModel
 from simulate.models.registry import model
 from simulate.models.start import started
 from simulate.tasks import MULTI_CLASS, Metric, is_accuracy, metric_of, objective_of
-
-CLIENTS = "clients"
-"""The partition in the record of a run whose data name the client of each record."""
 
 
 @dataclass(frozen=True)

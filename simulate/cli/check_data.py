@@ -121,7 +121,8 @@ def _lines(data: Data, facts: dict[str, Any]) -> Iterator[str]:
     yield _labels(data, facts["classes"])
     if data.clients is None:
         yield (
-            "clients: not named; --partition assigns the records to the plan's clients"
+            "clients: not named, so a run deals the records to them by --partition: "
+            "only with unit: record or --noise seeded"
         )
     else:
         yield (

@@ -10,7 +10,7 @@ import torch
 
 from privplan.errors import InputError
 from privplan.plan import Plan
-from privplan.record import RECORD
+from privplan.record import CLIENTS, RECORD
 from privplan.secure_stream import NoiseKey, key_beside
 from privplan.witness import Witnessing
 from simulate.algorithms.registry import (
@@ -30,7 +30,6 @@ from simulate.engine.experiment import Experiment
 from simulate.models.network import Model
 from simulate.models.own import OwnModel
 from simulate.models.registry import MODELS, model
-from simulate.own_parts import CLIENTS
 from simulate.parallel import SINGLE_PROCESS, Ranks, all_gather, device_of, on_all_ranks
 from simulate.tasks import MULTI_CLASS, Metric, is_accuracy, metric_of, objective_of
 from simulate.tracking import require_trackers
@@ -153,7 +152,9 @@ def prepare(request: Request, ranks: Ranks = SINGLE_PROCESS) -> Experiment:
     device = device_of(request.device, ranks)
     data, assigned = _data(request, chosen_scheme)
     by_record = entry.unit_under(request.plan) == "record"
-    if by_record:
+    if not by_record:
+        _check_people(request)
+    else:
         _check_unit(request, entry)
         require_disjoint(request.algorithm, chosen_scheme, assigned, len(data.train_y))
     records = None
@@ -212,6 +213,17 @@ def _check_unit(request: Request, entry: AlgorithmEntry) -> None:
             "write unit: record in the spec"
         )
         raise InputError.one("plan.unit", rule, request.plan.unit)
+
+
+def _check_people(request: Request) -> None:
+    """Raise where own records would be dealt to clients, and no person be one."""
+    is_dealt = request.own_data is not None and request.own_data.clients is None
+    if is_dealt and request.source_of_noise != SEEDED:
+        rule = (
+            "must name the client of each record (--client) for secure noise, or the "
+            "plan must protect records (unit: record); --noise seeded rehearses"
+        )
+        raise InputError.one("data.client", rule, "none")
 
 
 def _lowest_records(plan: Plan, assigned: ClientPartition) -> dict[str, int]:

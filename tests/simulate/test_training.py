@@ -199,6 +199,29 @@ def test_wrong_data_are_refused(solved, field, changes):
     assert str(caught.value).startswith(f"{field}: ")
 
 
+def test_records_that_name_no_client_get_no_secure_noise(solved, tmp_path):
+    """Dealt at random, a person's records are in many clients, and none is a person."""
+    unnamed = data(client=None, group=None)
+    with pytest.raises(InputError, match=r"data.client: must name the client .*--client"):
+        simulate.train(solved, model=Net, data=unnamed, folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    rehearsal = simulate.train(
+        solved, model=Net, data=unnamed, folder=tmp_path / "run", noise="seeded"
+    )
+    assert rehearsal.verdict.outcome == "rehearsal"
+
+
+def test_a_secure_run_on_dealt_records_is_not_kept(solved, tmp_path, monkeypatch):
+    """Somebody trained past the refusal."""
+    monkeypatch.setattr("simulate.runs.request._check_people", lambda request: None)
+    unnamed = data(client=None, group=None)
+    folder = tmp_path / "run"
+    simulate.train(solved, model=Net, data=unnamed, folder=folder)
+    verdict = judge(load_run(folder), 0)
+    assert verdict.outcome == "unverified"
+    assert "own data, whose records were dealt at random" in verdict.not_shown[0].reason
+
+
 def _changed(change):
     module = Net()
     change(module)

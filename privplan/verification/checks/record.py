@@ -59,9 +59,15 @@ def record_agrees(run: Run) -> check.Check:
     scores.
     """
     problems = chain(check.evidence_fault(run), map(str, _faults(run)))
-    missing = check.without_evidence(run, "the digest of the data")
+    missing = [*check.without_evidence(run, "the digest of the data"), *_people(run)]
     reason = "agrees with the plan and the ledger"
     return check.first(problems, "record", reason, missing)
+
+
+def _people(run: Run) -> Iterator[str]:
+    """Missing evidence: that clients whom a plan protects are people."""
+    if run.plan.unit == "client" and run.record.cuts_up_people:
+        yield "clients in the own data, whose records were dealt at random"
 
 
 def _faults(run: Run) -> Iterator[Fault]:
