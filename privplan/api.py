@@ -271,12 +271,12 @@ def verify(
     >>> privplan.verify("run", rounds=0).outcome
     'kept'
     """
-    from privplan.plan import Plan
     from privplan.record import run_folder
-    from privplan.verification.verify import judge, load_run
+    from privplan.verification.verify import approved_plan, judge, load_run
 
-    approved = () if plan is None else (Plan.load(plan),)
-    return judge(load_run(run_folder(run)), rounds, trusted=approved)
+    loaded = load_run(run_folder(run))
+    approved = () if plan is None else (approved_plan(plan, loaded.folder),)
+    return judge(loaded, rounds, trusted=approved)
 
 
 @checked_call

@@ -65,13 +65,11 @@ def judging(
     noise_key: Path | None,
 ) -> Callable[[Run], Verdict]:
     """How the reader who called a command judges a run."""
-    from privplan.plan import Plan
-    from privplan.verification.verify import judge
-
-    approved = () if plan is None else (Plan.load(plan),)
-    trusted = (*approved, *context.meta.get(TRUSTED, ()))
+    from privplan.verification.verify import approved_plan, judge
 
     def judged(run: Run) -> Verdict:
+        approved = () if plan is None else (approved_plan(plan, run.folder),)
+        trusted = (*approved, *context.meta.get(TRUSTED, ()))
         return judge(
             run, rounds, options=context.meta, trusted=trusted, noise_key=noise_key
         )

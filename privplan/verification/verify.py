@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -109,6 +110,30 @@ def _cure(ledger: LedgerText, record: RunRecord) -> str:
         f"{sound}; the run was finished, so what is lost cannot be recovered; run it in "
         "another folder"
     )
+
+
+def approved_plan(plan: Plan | Path | str, folder: Path | None) -> Plan:
+    """The plan that a reader of a run approved before, and keeps elsewhere.
+
+    Args:
+        plan: or its file.
+        folder: of the run, whose plan is what its trainer says; None without one.
+
+    Raises:
+        InputError: for a plan in the run's folder, or one that cannot be read.
+    """
+    if folder is not None and isinstance(plan, Path | str):
+        place = Path(plan)
+        if place.is_dir():
+            place = place / PLAN
+        place = place.resolve()
+        is_inside = folder.resolve() in place.parents
+        # A second name of the same file is nowhere else.
+        is_linked = place.is_file() and os.path.samefile(place, folder / PLAN)
+        if is_inside or is_linked:
+            rule = "must be the plan that was approved, not the one that the run has"
+            raise InputError.one("plan", rule, str(plan))
+    return Plan.load(plan)
 
 
 @checked_call

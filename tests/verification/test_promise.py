@@ -1,9 +1,11 @@
 """A plan that contradicts its spec or its own noise is bad input, whatever its hash."""
 
 import json
+import os
 
 import pytest
 
+import privplan
 from privplan import values
 from privplan.accounting.accountant import accountant
 from privplan.accounting.release import Relation
@@ -12,7 +14,7 @@ from privplan.plan import Plan
 from privplan.record import PLAN
 from privplan.report.tables import promise_line
 from privplan.verification.promise import require_certified
-from privplan.verification.verify import judge, load_run
+from privplan.verification.verify import approved_plan, judge, load_run
 from tests.command import refused, verify
 from tests.verification import honest_run
 
@@ -115,3 +117,27 @@ def test_an_upper_bound_below_what_is_certain_is_found():
     changed = plan.model_copy(update={"certificate": (*plan.certificate, low)})
     with pytest.raises(InputError, match=r"strict\.rdp\.epsilon_upper"):
         require_certified(changed)
+
+
+def test_the_approved_plan_is_not_the_one_that_the_run_has(tmp_path):
+    """However it is named: the trainer wrote whatever lies in the run's folder."""
+    run = tmp_path / "run"
+    run.mkdir()
+    honest_run.write_run(run)
+    inside = run / "guard"
+    inside.mkdir()
+    (inside / "plan.json").write_bytes((run / PLAN).read_bytes())
+    (tmp_path / "link").symlink_to(run)
+    (tmp_path / "plan-link.json").symlink_to(run / PLAN)
+    os.link(run / PLAN, tmp_path / "second-name.json")
+    for name in ("run", "run/plan.json", "run/guard", "link", "plan-link.json"):
+        with pytest.raises(InputError, match="not the one that the run has"):
+            approved_plan(tmp_path / name, run)
+    assert "plan: must be the plan that was approved" in refused(
+        "verify", run, "--plan", tmp_path / "second-name.json"
+    )
+    with pytest.raises(InputError, match="not the one that the run has"):
+        privplan.verify(run, plan=run, rounds=0)
+    kept_elsewhere = tmp_path / "approved.json"
+    kept_elsewhere.write_bytes((run / PLAN).read_bytes())
+    assert approved_plan(kept_elsewhere, run) == Plan.load(run)
