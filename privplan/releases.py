@@ -32,7 +32,7 @@ from privplan.evidence.rounds import (
 )
 from privplan.ledger import LedgerText
 from privplan.plan import Plan
-from privplan.record import ReleaseRecord
+from privplan.record import LEDGER, ReleaseRecord
 
 NOT_STORED = (
     "the releases of all rounds, which this run does not store (they are too large)"
@@ -184,6 +184,9 @@ def _ledger_fault(
         released = by_round[line.round]
         count = len(line.releases)
         if count != len(released):
+            # A ledger is read up to its first fault.
+            if ledger.fault is not None:
+                return f"{LEDGER}: {ledger.fault}"
             return f"{count} releases in round {line.round}, the ledger has {len(released)}"
         before = bisect_right(order, line.round)  # lines of the ledger after the round
         link = ledger.link(before) if before else plan.digest

@@ -57,12 +57,14 @@ class NoiseFamily(ABC):
         noisy: whether noise is drawn; the evidence of the draw is then tested.
         silent: whether nothing leaves the clients.
         normal: whether tests and accountants of the normal law hold for it.
+        on_grid: whether a release states the step of the grid that its noise lies on.
     """
 
     name: str
     noisy: bool = True
     silent: bool = False
     normal: bool = False
+    on_grid: bool = False
 
     def equivalent_std(self, noise_std: float, grid: float | None) -> float:
         """Standard deviation that the noise multiplier follows from.
@@ -154,6 +156,7 @@ class DiscreteGaussian(Gaussian):
     """
 
     name = "discrete_gaussian"
+    on_grid = True
     SMOOTHING = 4.0
     FINEST = 4096
     WIDTH = 1e-6

@@ -120,6 +120,18 @@ FAULTS: dict[str, tuple[Callable[[Releases], Releases], str, str]] = {
         _always(lambda r: _share(r, sampling_ratio=2 * r.shares[0].sampling_ratio)),
         "sampling law", "sampling ratio",
     ),
+    "ratio of other last digits": (
+        _once(lambda r: _share(r, sampling_ratio=r.shares[0].sampling_ratio * (1 + 1e-13))),
+        "sampling law", "sampling ratio 0.02000000000000",
+    ),
+    "a grid of normal noise": (
+        _once(_set(grid=1e-9)), "ledger",
+        "line 1: grid: must be absent for family gaussian, found 1e-09",
+    ),
+    "no grid of discrete noise": (
+        _once(_set(family="discrete_gaussian")), "ledger",
+        "line 1: grid: must be a step for family discrete_gaussian, found None",
+    ),
     "unknown group": (
         lambda releases: [*releases, _share(releases[0], group="nobody")], "groups", "nobody",
     ),

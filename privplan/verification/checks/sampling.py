@@ -75,8 +75,13 @@ def _other_law(run: Run, group: GroupPlan) -> Iterator[str]:
             if share.sampling != law:
                 yield f"{group.name}: sampled by {share.sampling}, planned {law}"
             if share.sampling_ratio != ratio:
-                executed = f"{share.sampling_ratio:.6g}, planned {ratio:.6g}"
-                yield f"{group.name}: sampling ratio {executed}"
+                executed = f"{share.sampling_ratio:.6g}"
+                planned = f"{ratio:.6g}"
+                if executed == planned:
+                    # All digits, where the first six are the same.
+                    executed = f"{share.sampling_ratio}"
+                    planned = f"{ratio}"
+                yield f"{group.name}: sampling ratio {executed}, planned {planned}"
         if not run.once(cohorts_are_of_seed) and _in_turn(run, group):
             yield from _unlikely_sizes(run, group, shares, ratio, FALSE_ALARM / tests)
 
