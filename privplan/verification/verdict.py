@@ -202,7 +202,7 @@ class Verdict(Shown, Value):
         That the data are public is then the run's word alone: not even an execution
         shows it of a data set whose published records are not known here.
         """
-        if not self.simulation_only:
+        if not (self.kept and self.simulation_only):
             return False
         return self.level == "recorded" or not has_known_records(self.dataset)
 
