@@ -48,16 +48,25 @@ FILES = frozenset(
 _OF_GUARD = re.compile(r"(draw\.json|reserved|(release|model)-\d+\.bin)(\.tmp)?")
 
 
-def unknown_files(folder: Path, optional: Collection[str] = ()) -> Iterator[str]:
+def unknown_files(
+    folder: Path, optional: Collection[str] = (), unplanned: Collection[str] = ()
+) -> Iterator[str]:
     """Names of files in a run folder that privplan does not write, in order.
 
     Temporary files of writers that were killed are known by their name. Trackers' files
     are known by their folder alone.
+
+    Args:
+        folder: of the run.
+        optional: further names that some runs have.
+        unplanned: names that this run cannot have.
     """
     for path in sorted(folder.iterdir()):
-        if path.name == TRACKING and path.is_dir():
+        if _final_name(path.name) in unplanned:
+            yield path.name
+        elif path.name == TRACKING and path.is_dir():
             continue
-        if path.name == GUARD and path.is_dir():
+        elif path.name == GUARD and path.is_dir():
             for inner in sorted(path.iterdir()):
                 if not _is_of_guard(inner.name):
                     yield f"{GUARD}/{inner.name}"

@@ -11,7 +11,7 @@ from privplan.plan import Plan
 from privplan.record import ACCURACY, CLIENTS, RunRecord
 from simulate.data.dataset import Dataset
 from simulate.data.own import Data
-from simulate.data.partition.clients import ClientPartition, seated
+from simulate.data.partition.clients import ClientPartition, parts_by_group, seated
 from simulate.data.partition.schemes import partition, scheme
 from simulate.data.registry import load
 from simulate.models.network import Model
@@ -121,7 +121,13 @@ class OwnParts:
                 record.simulation_seed,
                 data.train_people,
             )
-        return data, seated(assigned, plan)
+        assigned = seated(assigned, plan)
+        parts = parts_by_group(assigned, plan)
+        # Records of version 0.1 do not have them.
+        if record.parts and record.parts != parts:
+            rule = "must be the parts in which the law seats the clients"
+            raise InputError.one("record.parts", rule, "others")
+        return data, assigned
 
     def model_of(self, record: RunRecord, data: Dataset) -> Model:
         """The model of a run."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from privplan.errors import InputError
 from privplan.limits import refuse_bomb
 
 CLIENTS = "clients.npz"
+# Most bytes of the archive beside its packed arrays: names and places of three.
+MOST_FRAME = 1024
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -42,7 +45,12 @@ def read_clients(folder: Path) -> Arrays | None:
         return None
     try:
         refuse_bomb(path, "clients")
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as stored:
+        content = path.read_bytes()
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            packed = sum(member.compress_size for member in archive.infolist())
+            if archive.comment or len(content) > packed + MOST_FRAME:
+                raise ValueError("more than arrays")
+        with np.load(io.BytesIO(content), allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
         whole = all(array.dtype.kind == "i" for array in arrays.values())
         if sorted(arrays) != ["group", "records", "starts"] or not whole:

@@ -10,7 +10,6 @@ from typing import Any
 from privplan.accounting.curve import compose
 from privplan.errors import UnsupportedError
 from privplan.files import write_bytes
-from privplan.laws.law import Clients
 from privplan.ledger import history_of, read_ledger
 from privplan.plan import Plan
 from privplan.record import STREAMS, RunRecord, versions_of
@@ -19,6 +18,7 @@ from simulate import audit as traces
 from simulate.aggregators import WEIGHT
 from simulate.algorithm import declaration
 from simulate.algorithms.registry import ALGORITHMS
+from simulate.data.partition.clients import parts_by_group
 from simulate.engine.evaluation import AccuracyMeasures, by_group
 from simulate.engine.experiment import Experiment
 from simulate.engine.loop import Progress, evaluate, one_core
@@ -37,11 +37,6 @@ def initial_record(request: Request, experiment: Experiment) -> RunRecord:
     """The record of a run before its first round."""
     algorithm = experiment.algorithm
     plan = algorithm.plan
-    parts = {
-        group.name: clients.parts
-        for group, clients in zip(plan.groups, experiment.partition.seats, strict=False)
-        if isinstance(clients, Clients)
-    }
     return RunRecord(
         plan_digest=plan.digest,
         algorithm=algorithm.name,
@@ -51,7 +46,7 @@ def initial_record(request: Request, experiment: Experiment) -> RunRecord:
         seed=experiment.seed,
         device=experiment.device.type,
         configuration=_configuration(request, experiment),
-        parts=parts,
+        parts=parts_by_group(experiment.partition, plan),
         versions=versions_of("privplan", "torch", "numpy"),
         status="running",
         rounds_done=0,

@@ -128,7 +128,14 @@ def test_the_command_writes_a_page_and_refuses_other_input(folder, tmp_path, und
     assert answer("report", folder / "plan.json", "-o", page).strip() == f"wrote {page}"
     assert page.read_text() == page_of(folder / "plan.json")
     answer(
-        "report", folder / "run", "--plan", folder / "plan.json", "--rounds", "0", "-o", page
+        "report",
+        folder / "run",
+        "--plan",
+        folder / "plan.json",
+        "--rounds",
+        "0",
+        "-o",
+        page,
     )
     assert "is the approved one" in page.read_text()
     for arguments, rule in (

@@ -1,6 +1,7 @@
 """A run folder is closed: other files are named, and free text is refused."""
 
 import json
+import zipfile
 
 import numpy as np
 import pytest
@@ -60,7 +61,24 @@ def test_an_unknown_file_is_named_and_the_run_is_unverified(name, folder):
     assert (check.outcome, check.required, outcome) == ("not shown", True, "unverified")
     named = name if name.startswith("guard/") else name.partition("/")[0]
     assert list(unknown_files(folder)) == [named]
-    assert named in check.reason
+    assert named.partition("/")[0] in check.reason
+
+
+@pytest.mark.parametrize(
+    "name", ["initial.npy", "audit.json", "guard/release-1.bin", ".audit.json.8a_x.tmp"]
+)
+def test_a_file_that_plan_and_record_leave_no_place_for_is_named(name, folder):
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_bytes(b"clear sums")
+    check, outcome = _check(folder)
+    assert outcome == "unverified"
+    assert name.partition("/")[0] in check.reason
+
+
+def test_the_lock_is_empty(folder):
+    (folder / ".lock").write_bytes(b"clear sums")
+    check, outcome = _check(folder)
+    assert (outcome, "what .lock may hold" in check.reason) == ("unverified", True)
 
 
 def test_many_unknown_files_are_counted(folder):
@@ -82,6 +100,47 @@ def test_the_assignment_of_clients_has_no_further_array(folder):
     np.savez(folder / CLIENTS, **arrays, sums=np.ones(5))
     with pytest.raises(InputError, match="clients: must be the assignment"):
         read_clients(folder)
+
+
+def test_the_archive_of_clients_holds_nothing_but_arrays(folder):
+    content = (folder / CLIENTS).read_bytes()
+    (folder / CLIENTS).write_bytes(bytes(5000) + content)
+    with pytest.raises(InputError, match="clients: must be the assignment"):
+        read_clients(folder)
+    (folder / CLIENTS).write_bytes(content)
+    with zipfile.ZipFile(folder / CLIENTS, "a") as archive:
+        archive.comment = b"a sum"
+    with pytest.raises(InputError, match="clients: must be the assignment"):
+        read_clients(folder)
+
+
+# Entries and fields that some runs have, and this one cannot.
+IMPOSSIBLE = {
+    "configuration.noise_commitment": {"noise_commitment": "ab" * 32},
+    "configuration.evidence": {"evidence": "public"},
+    "configuration.tuned": {"tuned": True},
+    "configuration.test": {"test": "others"},
+    "configuration.task": {"task": "regression"},
+    "configuration.metric": {"metric": "f1"},
+}
+
+
+@pytest.mark.parametrize("field", IMPOSSIBLE)
+def test_a_record_has_no_entry_that_its_run_cannot_have(field, folder):
+    record = RunRecord.load(folder)
+    configuration = {**record.configuration, **IMPOSSIBLE[field]}
+    record.model_copy(update={"configuration": configuration}).save(folder)
+    [failed] = judge(load_run(folder), 0).failed
+    assert failed.name == "record"
+    assert failed.reason.startswith(f"record.{field}: ")
+
+
+def test_a_record_has_parts_only_where_the_law_makes_them(folder):
+    record = RunRecord.load(folder)
+    [name] = [*honest_run.GROUPS][:1]
+    record.model_copy(update={"parts": {name: (72, 73, 86)}}).save(folder)
+    [failed] = judge(load_run(folder), 0).failed
+    assert failed.reason.startswith(f"record.parts.{name}: must be the 0 parts")
 
 
 # Places of a record that once took free text, and what would be written there.

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from privplan.folder import unfinished_files, unknown_files
+from privplan.auditing import AUDIT
+from privplan.files import LOCK
+from privplan.folder import GUARD, INITIAL, unfinished_files, unknown_files
 from privplan.record import CHECKPOINT
 from privplan.verification.checks.check import CHECKS, Check, RunCheck, first
 from privplan.verification.run import Run
@@ -34,17 +36,33 @@ def _strange(run: Run) -> Iterator[str]:
     if run.folder is None:
         return
     optional = frozenset[str]().union(*(check.files for _, check in CHECKS.items()))
-    unknown = list(unknown_files(run.folder, optional))
+    unknown = list(unknown_files(run.folder, optional, _unplanned(run)))
     if unknown:
         yield (
             f"what {_named(unknown)} may be: privplan writes no such file; take it out "
             "of the folder"
         )
+    lock = run.folder / LOCK
+    if lock.exists() and lock.stat().st_size:
+        yield f"what {LOCK} may hold: privplan writes nothing into it"
     if run.record.status == "complete" and (run.folder / CHECKPOINT).exists():
         yield (
             f"the end of the run: {CHECKPOINT} holds the state of its clients; the command that "
             "ran it removes it"
         )
+
+
+def _unplanned(run: Run) -> set[str]:
+    """Files that plan and record of the run leave no place for."""
+    names = set()
+    if run.plan.spec.model.initial is None:
+        names.add(INITIAL)
+    if not (run.record.audit or run.record.configuration.get("canaries")):
+        names.add(AUDIT)
+    # A simulation keeps nothing for its next round that a verdict does not read.
+    if run.record.seed is not None:
+        names.add(GUARD)
+    return names
 
 
 def _named(names: list[str]) -> str:

@@ -13,7 +13,7 @@ from itertools import chain
 
 from privplan.errors import Fault
 from privplan.evidence.rounds import EvidenceHeader
-from privplan.record import METRIC, RunRecord
+from privplan.record import CLIENTS, METRIC, RunRecord
 from privplan.verification.checks import check
 from privplan.verification.run import Run
 
@@ -51,6 +51,16 @@ _CONFIGURED: dict[str, tuple[type, str]] = {
 }
 
 
+# Entries that a simulation has beside another one only.
+_NEEDED = {
+    "noise_commitment": "noise",
+    "test": "own_data",
+    "tuned": "own_data",
+    "task": "own_model",
+    "metric": "own_model",
+}
+
+
 @check.register("record", order=15, false_alarm=check.FALSE_ALARM)
 def record_agrees(run: Run) -> check.Check:
     """No field of the record contradicts another one, plan, ledger or evidence.
@@ -85,6 +95,7 @@ def _faults(run: Run) -> Iterator[Fault]:
     yield from _inputs_of_evidence(run)
     yield from _configured(run)
     yield from _canaries(run)
+    yield from _parts(run)
     yield from _noise(run)
     yield from _scores(run)
     yield from _last_score(run)
@@ -170,6 +181,30 @@ def _configured(run: Run) -> Iterator[Fault]:
         value = run.record.configuration.get(name)
         if not isinstance(value, kind):
             yield _fault(f"configuration.{name}", f"must be {words}", value)
+    for name, needed in _NEEDED.items():
+        value = run.record.configuration.get(name)
+        if value is not None and needed not in run.record.configuration:
+            yield _fault(f"configuration.{name}", f"needs {needed}", value)
+    if "evidence" in run.record.configuration:
+        rule = "is only for a deployment"
+        value = run.record.configuration["evidence"]
+        yield _fault("configuration.evidence", rule, value)
+
+
+def _parts(run: Run) -> Iterator[Fault]:
+    """The parts of groups that take turns, as far as plan and law tell them."""
+    for group in run.plan.groups:
+        parts = run.record.parts.get(group.name)
+        if parts is None:
+            continue
+        seated, _ = run.plan.law_of(group).law.seated(group.name, range(group.clients))
+        planned = getattr(seated, "parts", ())
+        # Clients that data name have turns by their names.
+        is_named = run.record.partition == CLIENTS
+        is_part = len(parts) == len(planned) and sum(parts) == group.clients
+        if not is_part or (parts != planned and not is_named):
+            rule = f"must be the {len(planned)} parts that the law makes"
+            yield _fault(f"parts.{group.name}", rule, f"{len(parts)} parts")
 
 
 def _canaries(run: Run) -> Iterator[Fault]:

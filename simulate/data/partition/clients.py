@@ -8,8 +8,11 @@ from typing import Protocol, cast
 
 import numpy as np
 
+from privplan.laws.law import Clients
 from privplan.plan import Plan
 from privplan.streams import Purpose, stream, streams
+
+Parts = tuple[int, ...]
 
 
 class ClientPartition(Protocol):
@@ -163,6 +166,15 @@ def seated(partition: ClientPartition, plan: Plan) -> ClientPartition:
         members.append(clients[order])
     stored = cast(Partition, partition)
     return replace(stored, members=tuple(members), seats=tuple(seats))
+
+
+def parts_by_group(partition: ClientPartition, plan: Plan) -> dict[str, Parts]:
+    """How many clients have each turn, by the name of each group that takes turns."""
+    return {
+        group.name: clients.parts
+        for group, clients in zip(plan.groups, partition.seats, strict=False)
+        if isinstance(clients, Clients)
+    }
 
 
 def client_arrays(partition: ClientPartition) -> dict[str, np.ndarray]:
