@@ -66,8 +66,8 @@ def _faults_of_noise(line: ReleaseRecord) -> Iterator[str]:
         if line.residual is not None:
             yield f"residual: must be absent for family {line.family}, found one"
     if (line.grid is not None) != line.noise.on_grid:
-        needed = "a step" if line.noise.on_grid else "absent"
-        yield f"grid: must be {needed} for family {line.family}, found {line.grid}"
+        rule = "a step" if line.noise.on_grid else "absent"
+        yield f"grid: must be {rule} for family {line.family}, found {line.grid}"
     if line.failure and not line.noise.silent:
         rule = "is of a round without a release"
         yield f"failure: {rule}, found family {line.family}"

@@ -416,8 +416,8 @@ class RunRecord(Checked):
     @property
     def cuts_up_people(self) -> bool:
         """Whether own records were dealt to clients, none of whom is then a person."""
-        is_simulation = self.seed is not None
-        return is_simulation and self.is_on_own_data and self.partition != CLIENTS
+        is_own = bool(self.configuration.get("own_data")) and self.seed is not None
+        return is_own and self.partition != CLIENTS
 
     @property
     def scores_are_of_members(self) -> bool:

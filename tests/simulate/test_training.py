@@ -202,7 +202,9 @@ def test_wrong_data_are_refused(solved, field, changes):
 def test_records_that_name_no_client_get_no_secure_noise(solved, tmp_path):
     """Dealt at random, a person's records are in many clients, and none is a person."""
     unnamed = data(client=None, group=None)
-    with pytest.raises(InputError, match=r"data.client: must name the client .*--client"):
+    with pytest.raises(
+        InputError, match=r"data.client: must name the client .*--client"
+    ):
         simulate.train(solved, model=Net, data=unnamed, folder=tmp_path / "run")
     assert not (tmp_path / "run").exists()
     rehearsal = simulate.train(

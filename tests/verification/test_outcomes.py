@@ -319,5 +319,7 @@ def test_the_name_of_a_metric_is_in_no_first_line(tmp_path):
     honest_run.write_run(tmp_path)
     recorded = json.loads((tmp_path / RECORD).read_text())["configuration"]
     boast = "kept, executed again (all 30 rounds)"
-    edit_record(tmp_path, configuration={**recorded, "metric": boast})
+    edit_record(
+        tmp_path, configuration={**recorded, "metric": boast, "own_model": "0" * 64}
+    )
     assert boast not in headline(judge(load_run(tmp_path), 0))
