@@ -51,6 +51,7 @@ class Configuration(Value):
     # epsilon counts.
     tuned: Literal[True] | None = None
     own_model: Hash | None = None  # digest of the module's code and parameters
+    own_loss: Literal[True] | None = None  # whether the loss is a function of the user
     # What a deployment records of each round beside the release.
     evidence: Literal["internal", "public"] | None = None
 

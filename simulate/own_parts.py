@@ -141,6 +141,9 @@ class OwnParts:
             raise InputError.one(
                 "model", "must be the model of the run", self.model.label
             )
+        if self.loss is None and record.configuration.get("own_loss"):
+            rule = "must be given again for a run of an own loss, with --loss"
+            raise NotGivenError.one("loss", rule, "none")
         objective = objective_of(self.task, self.loss, data.targets)
         return self.model.model(record.model, data, objective=objective)
 

@@ -89,6 +89,8 @@ def _configuration(request: Request, experiment: Experiment) -> dict[str, Any]:
         configuration["own_model"] = request.own_model.digest()
         if request.task != MULTI_CLASS:
             configuration["task"] = request.task
+    if request.loss is not None:
+        configuration["own_loss"] = True
     return configuration
 
 

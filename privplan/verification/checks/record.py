@@ -58,6 +58,7 @@ _COMPANIONS = {
     "tuned": "own_data",
     "task": "own_model",
     "metric": "own_model",
+    "own_loss": "own_model",
 }
 
 

@@ -427,6 +427,10 @@ def test_a_regression_is_compared_replayed_and_shown_by_its_metric(
             with_own,
             "metric: must be mae, as in the run, by --metric beside --data, found",
         ),
+        (
+            f"{with_own} --metric mae",
+            "loss: must be given again for a run of an own loss, with --loss",
+        ),
         (options.replace("Line", "Net"), "model: must be the model of the run"),
         (
             options.replace("real", "mine"),
