@@ -38,7 +38,13 @@ from privplan.record import run_folder
 from privplan.verification.promise import GUARANTEE, GUARANTEES
 from privplan.verification.run import Run
 from privplan.verification.verdict import GroupVerdict, Verdict
-from privplan.verification.verify import SELECTION, STATE, judge, load_run
+from privplan.verification.verify import (
+    SELECTION,
+    STATE,
+    approved_plan,
+    judge,
+    load_run,
+)
 
 NOT_APPROVED = (
     "the plan is as the run has it, names and numbers too: give the one that was approved "
@@ -133,7 +139,7 @@ def bundle_of(
     noise_key: Path | None = None,
 ) -> tuple[Bundle, tuple[str, ...]]:
     """The bundle of a run, and what its publisher should know; as ``publish``."""
-    approved = () if plan is None else (Plan.load(plan),)
+    approved = () if plan is None else (approved_plan(plan, loaded.folder),)
     chosen = {**(options or {}), SELECTION: _selection_seed(loaded), STATE: {}}
     believed = (*approved, *trusted)
     # A run that its own files break is refused before anything is trained again.
@@ -170,10 +176,10 @@ def _selection_seed(run: Run) -> int:
 def _refuse(verdict: Verdict) -> None:
     """Raise for a run that did not keep its plan, or of which that is not shown."""
     if verdict.is_unseen_simulation:
-        reason = verdict.not_executed or "no round was executed again"
         rule = (
-            "must be executed again to be published, as seeded noise protects nobody and "
-            f"only the run says that its data are public; not executed: {reason}"
+            "must be executed again on published records to be published, as seeded noise "
+            "protects nobody and only the run says that its data are public; "
+            f"{verdict.why_unseen}"
         )
         raise UnverifiedRunError(f"run: {rule}")
     if verdict.outcome == "kept":
