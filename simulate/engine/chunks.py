@@ -18,6 +18,7 @@ from simulate.algorithm import groups_in_round
 from simulate.components import ClientBatch, LocalResult, LocalRule, RecordNoiseEvidence
 from simulate.engine.experiment import Experiment
 from simulate.engine.round import RoundContext, client_batch, clients_per_chunk
+from simulate.own_state import is_own
 from simulate.parallel import rank_slice
 
 Item = TypeVar("Item")
@@ -177,7 +178,11 @@ def _trained(
 
 
 def _result(rule: LocalRule, batch: ClientBatch) -> LocalResult:
-    return checked_result(rule.name, rule.train(batch), batch)
+    """What a local rule makes of a batch, checked where the rule is the user's."""
+    result = rule.train(batch)
+    if is_own(rule.train):
+        return checked_result(rule.name, result, batch)
+    return result
 
 
 def checked_result(name: str, result: object, batch: ClientBatch) -> LocalResult:

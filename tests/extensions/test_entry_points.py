@@ -133,7 +133,7 @@ def test_an_objective_is_minimised_and_explained(installed, tmp_path):
     )
 
 
-def test_a_server_optimiser_trains_and_is_replayed(installed, tmp_path):
+def test_a_server_optimiser_trains_and_is_kept_as_recorded(installed, tmp_path):
     text = SPEC.replace("SAMPLING", "poisson").replace("ACCOUNTANT", "pld")
     (tmp_path / "spec.yaml").write_text(
         text + "server: {optimizer: sign, learning_rate: 0.02}\n"
@@ -144,10 +144,10 @@ def test_a_server_optimiser_trains_and_is_replayed(installed, tmp_path):
         json.loads((tmp_path / "run" / "record.json").read_text())["status"]
         == "complete"
     )
-    # Models are computed from the releases by the registered function itself.
-    run(installed, tmp_path, "replay", "run", "--rounds", "all")
-    replayed = json.loads((tmp_path / "run" / "replay.json").read_text())
-    assert replayed["outcome"] == "passed"
+    # What another distribution's server makes of the data nobody checks.
+    verified = run(installed, tmp_path, "verify", "run")
+    assert verified.startswith("kept as recorded")
+    assert "its server optimiser sign is your own" in " ".join(verified.split())
 
 
 ONE_OF_FOUR = (

@@ -73,7 +73,7 @@ def test_a_group_that_states_its_floor_has_it():
     assert price.factor == pytest.approx(ratio, rel=0.02)
     assert [change for change, _ in price.remedies] == [
         "epsilon 0.6 for g0",
-        "g0 merged into g1",
+        "g0 merged into g1 (epsilon 8)",
         "groups.g0.least_share 0.5",
         "g0 left out",
     ]

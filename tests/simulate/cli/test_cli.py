@@ -44,7 +44,7 @@ def test_a_model_that_does_not_fit_the_plan(short_plan, tmp_path):
     for update, reason in (
         ({"parameters": 2409}, parameters),
         ({"name": "cnn-2", "parameters": 28938}, shape),
-        ({"name": "gpt"}, "model.name: must be one of"),
+        ({"name": "gpt"}, "model.name: must be that of your own model"),
     ):
         changed = short_plan.spec.model.model_copy(update=update)
         spec = short_plan.spec.model_copy(update={"model": changed})
