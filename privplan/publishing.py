@@ -244,7 +244,7 @@ def _method(run: Run, model: PublishedModel | None) -> str:
     """What trained: a registered name, as a free one could say anything."""
     if model is not None:
         return model.algorithm
-    return "deployment" if run.record.seed is None else "not executed again"
+    return "deployment" if run.record.seed is None else "a method not shown"
 
 
 def _released_rounds(run: Run) -> int | None:
