@@ -133,6 +133,7 @@ def median_clipped(make: Callable[[Spec], Plan]) -> Callable[[Spec], Plan]:
     """
 
     def plan(spec: Spec) -> Plan:
+        """The plan of the rule, under adaptive clipping unless the spec has its own."""
         planning = spec.planning
         if planning.clipping is None:
             planning = planning.model_copy(update={"clipping": QuantileClipping()})
@@ -329,6 +330,7 @@ def shared_noise(
     ratios = uniform / means
 
     def cohort(log_noise: float) -> float:
+        """Clients of an average round that the budgets afford at a noise multiplier."""
         nonlocal ratios  # those of one noise multiplier start the search at the next
         ratios = affordable_ratios(
             problem, schedules, math.exp(log_noise), accountant, ratios
@@ -371,6 +373,7 @@ def affordable_ratios(
         )
 
         def history(log_ratio: float, schedule: Schedule = schedule) -> History:
+            """What a client sees of all rounds where the base ratio is that."""
             return schedule.history(noise, min(math.exp(log_ratio), 1.0))
 
         log_ratio = solve_target(

@@ -91,6 +91,11 @@ class Budget:
 
 @lru_cache(maxsize=64)
 def _compares_mixtures(sampling: SamplingLaw, relation: Relation) -> bool:
+    """Whether the pair of a law compares two mixtures, as under ``replace_one``.
+
+    Whoever takes part for certain, or through several clients of one person, has a pair
+    of another kind.
+    """
     if sampling.law.everyone or sampling.law.contributions > 1:
         return False
     # The kind of the pair is the same for any noise and ratio below 1.
@@ -100,6 +105,7 @@ def _compares_mixtures(sampling: SamplingLaw, relation: Relation) -> bool:
 
 @lru_cache(maxsize=1024)
 def _mu(epsilon: float, delta: float) -> float:
+    """The parameter of Gaussian DP that a budget allows, for groups with equal ones."""
     return mu_of(epsilon, delta)
 
 

@@ -158,6 +158,7 @@ def _note(name: str, spec: Spec, decided: Spec) -> str:
 
 
 def _note_on_rounds(spec: Spec, decided: Spec) -> str:
+    """What the plan says of rounds that the planner chose, and within which limits."""
     largest = _largest_rounds(spec, decided)
     reason = "of the least error of the whole run"
     if _by_recipe(spec):
@@ -196,6 +197,7 @@ def _decide_clipping_norm(decided: Spec) -> Spec:
     norms = np.asarray(decided.planning.update_norms, dtype=float)
 
     def with_norm(log_clip: float) -> Spec:
+        """The spec at a clipping norm of which the logarithm is given."""
         return problems.respecified(decided, clipping_norm=math.exp(log_clip))
 
     low = math.log(norms.max() / _LARGEST_OVER_SMALLEST_NORM)
@@ -227,6 +229,7 @@ def _decide_rounds(spec: Spec, decided: Spec) -> Spec:
     """The spec with the rounds of least error, or of most signal by the recipe."""
 
     def with_rounds(log_rounds: float) -> Spec:
+        """The spec at so many rounds, with the cohort that uploads then allow."""
         rounds = max(round(math.exp(log_rounds)), 1)
         return _with_cohort(spec, problems.respecified(decided, rounds=rounds))
 
@@ -235,6 +238,7 @@ def _decide_rounds(spec: Spec, decided: Spec) -> Spec:
     costs: dict[int, float] = {}
 
     def cost_of(log_rounds: float) -> float:
+        """The error or lost signal at so many rounds, computed once for each number."""
         candidate = with_rounds(log_rounds)
         if candidate.rounds not in costs:
             costs[candidate.rounds] = cost(candidate)

@@ -230,7 +230,12 @@ class _LinesBelow:
         self._lines: list[tuple[float, float]] = []
 
     def add(self, slopes: list[float], dual_values: list[float]) -> None:
-        """Draw more lines."""
+        """Draw more lines.
+
+        Args:
+            slopes: of the lines, nu.
+            dual_values: g at each of them, as the dual of the groups' problem gives it.
+        """
         new = zip(slopes, dual_values, strict=True)
         self._lines = sorted([*self._lines, *new])
 

@@ -162,6 +162,10 @@ def _cohorts(spec: Spec) -> Unknown:
     largest = largest_cohort(spec, spec.rounds)
 
     def with_cohort(cohort: float) -> Spec:
+        """The spec with an expected cohort, within what laws and limits allow.
+
+        A law of whole cohorts takes the next whole number.
+        """
         cohort = max(cohort, smallest)
         if spec.sampling.law.whole_cohorts:
             cohort = float(math.ceil(cohort - _WHOLE))
@@ -185,11 +189,13 @@ def _rounds(spec: Spec, cohort_is_fixed: bool, most_rounds: bool) -> Unknown:
     searched = min(spec.planning.max_rounds or _MAX_ROUNDS, _MAX_ROUNDS)
 
     def fewest_uploads(rounds: int) -> float:
+        """The fewest uploads of all clients that so many rounds need."""
         if cohort_is_fixed:
             return rounds * cohort
         return rounds * min(fewest_clients(spec, rounds), cohort)
 
     def with_rounds(rounds: float) -> Spec:
+        """The spec with whole rounds, and fewer clients where uploads ask for it."""
         whole = max(round(rounds), 1)
         if cohort_is_fixed or whole * cohort <= max_uploads:
             return respecified(spec, rounds=whole)
@@ -230,6 +236,11 @@ def _of_groups(spec: Spec, name: str) -> Unknown:
         start = changed[0].epsilon
 
     def with_value(value: float) -> Spec:
+        """The spec with a value for the groups that change.
+
+        A factor on every group's epsilon or clients, or the value itself of a single
+        group. Clients are whole numbers: the next one up.
+        """
         groups = []
         for group in spec.groups:
             data = group.model_dump(mode="json")

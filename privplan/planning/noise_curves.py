@@ -252,6 +252,7 @@ def curves_of(problem: Problem, limits: Limits, accountant: str) -> NoiseCurves:
 
 
 def _constant(budget: Budget, accountant: str, log_noise: float) -> NoiseCurve:
+    """The curve of a group that has one ratio only: a point."""
     return NoiseCurve(budget, accountant, 0.0, 0.0, (log_noise,))
 
 

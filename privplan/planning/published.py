@@ -211,6 +211,7 @@ def _searched(problem: Problem, start: Floats, sparsified: bool) -> tuple[Floats
     scale = closed_form_value(problem, uniform, sparsified) - constant
 
     def objective(cohorts: Floats) -> float:
+        """What cohorts change of the closed form, about 1 at the uniform ones."""
         return (closed_form_value(problem, cohorts, sparsified) - constant) / scale
 
     gradient = differences(objective)
@@ -294,6 +295,7 @@ def differences(objective: Callable[[Floats], float]) -> Objective:
     """The objective with its gradient by central differences."""
 
     def with_gradient(cohorts: Floats) -> tuple[float, Floats]:
+        """The value and its gradient [groups], by a step of 1e-6 either way."""
         rises = [
             objective(cohorts + step) - objective(cohorts - step)
             for step in np.diag(1e-6 * cohorts)

@@ -123,6 +123,7 @@ def _outcome(spec: Spec, search: Callable[[Task], Allocation]) -> _Outcome:
 
 
 def _with_epsilon(spec: Spec, index: int, epsilon: float) -> Spec:
+    """The spec in which one group has another epsilon."""
     data = spec.model_dump(mode="json")
     data["groups"][index]["epsilon"] = epsilon
     return Spec.parse(data)
@@ -193,5 +194,6 @@ def _gain_line(plan: Plan, value: BudgetValue) -> str:
 
 
 def _change(fall: float) -> str:
+    """How much a number falls or rises, in words."""
     direction = "lower" if fall >= 0 else "higher"
     return f"{abs(fall):.1%} {direction}"

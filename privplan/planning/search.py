@@ -230,7 +230,10 @@ def _optimum(model: ErrorModel, starts: Sequence[Floats]) -> _Optimum:
 
 
 def _leaves_no_choice(task: Task) -> bool:
-    """Whether the limits leave one choice of cohorts."""
+    """Whether the limits leave one choice of cohorts.
+
+    Either each group's bounds meet, or the total leaves no room between them.
+    """
     lower = task.limits.min_cohorts
     upper = task.limits.max_cohorts
     total = task.problem.cohort

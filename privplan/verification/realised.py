@@ -209,7 +209,10 @@ def _worst_off(spending: _Spending, shared: dict[str, Any]) -> WorstOff:
 
 
 def _audit_of(run: Run, group: GroupPlan) -> tuple[EmpiricalEpsilon, ...]:
-    """Empirical epsilons from the canaries of a group; empty without any."""
+    """Empirical epsilons from the canaries of a group; empty without any.
+
+    They bound from below what an attacker could tell, at the delta of the group.
+    """
     if run.audit is None:
         return ()
     for traces in run.audit.groups:

@@ -102,7 +102,10 @@ def _read_plan(folder: Path) -> Plan:
 
 
 def _cure(ledger: LedgerText, record: RunRecord) -> str:
-    """What is left of a torn ledger, and what helps."""
+    """What is left of a torn ledger, and what helps.
+
+    A run that goes on writes the torn line again; a finished one has lost it for good.
+    """
     sound = f"{len(ledger.records)} releases before it are sound"
     if record.status == "running":
         return f"{sound}; resume the run"
@@ -200,7 +203,17 @@ class _Execution:
 def _executed_again(
     run: Run, rounds: int | str | None, options: Mapping[str, Any]
 ) -> _Execution:
-    """Execute rounds of a run again, where nothing stands in the way."""
+    """Execute rounds of a run again, where nothing stands in the way.
+
+    What is missing here, such as data or a key, leaves a run as recorded. What the
+    record says and cannot be so, such as public data with other records, makes it
+    unverified: a run must not escape execution by a name that nobody knows.
+
+    Args:
+        run: what ``load_run`` read.
+        rounds: as ``judge`` takes them.
+        options: of the executor.
+    """
     number = number_of_rounds("all" if rounds is None else rounds)
     executors = list(points(EXECUTORS))
     obstacles = {

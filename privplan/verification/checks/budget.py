@@ -72,7 +72,11 @@ def budget(run: Run) -> Check:
 
 
 def _overspent(run: Run) -> Iterator[str]:
-    """Groups above their budget."""
+    """Groups above their budget.
+
+    Yields:
+        A line with epsilon, delta, law, relation and accountant of each.
+    """
     for group in run.once(realised).groups:
         if group.kept:
             continue

@@ -115,7 +115,10 @@ def sums_bounded(run: Run) -> check.Check:
 
 
 def _summed(run: Run) -> list[tuple[int, ReleaseRecord]]:
-    """Noisy sums of clients that were measured, with their position in the round."""
+    """Noisy sums of clients that were measured, with their position in the round.
+
+    Only these have a sum that the training loop saw before it was noised.
+    """
     releases = []
     for index, release in run.numbered:
         is_sum = release.unit == "client" and release.residual is not None

@@ -64,7 +64,11 @@ def _faults_of_record(run: Run, executed: Executed) -> Iterator[str]:
 
 
 def _faults_of_releases(run: Run, executed: Executed) -> Iterator[str]:
-    """Releases of other coordinates than the algorithm declares."""
+    """Releases of other coordinates than the algorithm declares.
+
+    Without a mask the same coordinates leave the clients in every round; with one they
+    follow from the seed and the round.
+    """
     first_support: str | None = None
     for release in run.ledger.records:
         where = f"round {release.round}"

@@ -78,7 +78,11 @@ def groups(run: Run) -> check.Check:
 
 
 def _other_groups(run: Run) -> Iterator[str]:
-    """Releases of other units, groups or numbers of clients than planned."""
+    """Releases of other units, groups or numbers of clients than planned.
+
+    A release that claims to protect records counts for one client alone, so under a
+    plan that protects clients it would look cheaper than it is.
+    """
     clients_of_group = {group.name: group.clients for group in run.plan.groups}
     protects_clients = run.plan.spec.unit == "client"
     for release in run.ledger.records:
@@ -107,7 +111,11 @@ def _unstored(run: Run) -> Iterator[str]:
 
 
 def _identities(run: Run) -> Iterator[str]:
-    """Clients without a group, or with records of others, in the stored assignment."""
+    """Clients without a group, or with records of others, in the stored assignment.
+
+    A person whose records lie with two clients takes part twice as often as the plan
+    says.
+    """
     header, _ = run.evidence
     if run.folder is None or header is None:
         return
@@ -163,6 +171,7 @@ def rounds(run: Run) -> check.Check:
     planned = run.plan.spec.rounds
 
     def problems() -> Iterator[str]:
+        """Rounds out of order, and releases of a group that are not as planned."""
         for earlier, later in pairwise(record.round for record in run.ledger.records):
             if later < earlier:
                 yield f"round {later} stands after round {earlier}"
@@ -171,6 +180,7 @@ def rounds(run: Run) -> check.Check:
             yield from of_group(run, group)
 
     def missing() -> Iterator[str]:
+        """Rounds that a run has still to do, and releases that name no client."""
         done = _last_round(run)
         if run.record.status == "running" and done < planned:
             state = f"{done} of {planned} are booked, the run is not finished"
@@ -202,7 +212,10 @@ def _releases(run: Run, group: GroupPlan) -> Iterator[str]:
 
 
 def _due(run: Run) -> int:
-    """Rounds that the ledger must have: all planned, or those begun by a run so far."""
+    """Rounds that the ledger must have: all planned, or those begun by a run so far.
+
+    A deployment may stop early, and owes what it released until then.
+    """
     if run.record.status == "complete":
         return run.plan.spec.rounds
     return _last_round(run)

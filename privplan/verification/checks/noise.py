@@ -37,7 +37,15 @@ def noise_planned(run: Run) -> check.Check:
 
 
 def _unplanned(run: Run, group: GroupPlan) -> Iterator[str]:
-    """Releases of a group whose noise multiplier is outside the planned range."""
+    """Releases of a group whose noise multiplier is outside the planned range.
+
+    Args:
+        run: with plan and ledger.
+        group: whose multiplier it is.
+
+    Yields:
+        One line for each release, with its multiplier and the planned one.
+    """
     # Clients add shares of the noise. So that the sum has enough of it when the
     # tolerated fraction drops out, each share is larger by this factor.
     provision = 1 / math.sqrt(1 - run.plan.spec.planning.dropout_tolerance)

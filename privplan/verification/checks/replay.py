@@ -74,7 +74,11 @@ def _stored_replay(run: Run) -> ReplayReport | None:
 
 
 def _carried(run: Run, report: ReplayReport) -> str:
-    """What the deviations of a replay could carry, for the group where it is most."""
+    """What the deviations of a replay could carry, for the group where it is most.
+
+    ``privplan.accounting.deviation`` has the lemma. It is about rounding that does not
+    depend on the noise of its own round.
+    """
     if not report.deviation:
         return ""
     bounds = [

@@ -64,7 +64,11 @@ def sampling(run: Run) -> Check:
 
 
 def _other_law(run: Run, group: GroupPlan) -> Iterator[str]:
-    """Releases of a group by another law or ratio, and unlikely sizes of cohorts."""
+    """Releases of a group by another law or ratio, and unlikely sizes of cohorts.
+
+    Sizes are tested by stretches of rounds with one planned ratio. Those that the seed
+    draws are known, so how likely they are shows nothing.
+    """
     law = run.plan.law_of(group)
     by_ratio = stretches(run, group)
     # A law tests sizes in up to three ways.
@@ -134,6 +138,7 @@ def cohorts(run: Run) -> Check:
     """
 
     def problems() -> Iterator[str]:
+        """Participants whom the law does not allow in a cohort, of any group."""
         for group in run.plan.groups:
             yield from _strange_participants(run, group)
 
@@ -142,7 +147,15 @@ def cohorts(run: Run) -> Check:
 
 
 def _strange_participants(run: Run, group: GroupPlan) -> Iterator[str]:
-    """Participants of a group in the wrong cohort, or in too many."""
+    """Participants of a group in the wrong cohort, or in too many.
+
+    Args:
+        run: with plan and ledger.
+        group: whose clients the participants must be.
+
+    Yields:
+        The first fault of each cohort, then what the law says of all rounds together.
+    """
     clients = run.clients[group.name]
     law = run.plan.law_of(group).law
     attendance: dict[int, list[int]] = {}
@@ -201,6 +214,7 @@ def participation(run: Run) -> Check:
         return passed(name, "does not apply, clients take turns; see rounds")
 
     def problems() -> Iterator[str]:
+        """Numbers of participations that the law hardly gives, unless it is known."""
         if run.once(cohorts_are_of_seed):
             return
         for group in run.plan.groups:
@@ -245,7 +259,11 @@ def _participations(run: Run, group: GroupPlan) -> _Participations:
 
 
 def _unlikely_participations(run: Run, group: GroupPlan) -> Iterator[str]:
-    """The client who stands out, and numbers that vary unlike the law's."""
+    """The client who stands out, and numbers that vary unlike the law's.
+
+    Under independent draws clients vary as the law says. Cohorts that favour some
+    clients a little, none of them enough to stand out, vary more.
+    """
     # Two tests of each group.
     level = FALSE_ALARM / (2 * len(run.plan.groups))
     clients, counts, law = _participations(run, group)

@@ -58,7 +58,12 @@ def _of_clients(measured: Measured) -> Measured:
 
 
 def _missing(run: Run, summed: Measured) -> Iterator[str]:
-    """Residuals that a release lacks, and their parts along the sum."""
+    """Residuals that a release lacks, and their parts along the sum.
+
+    Args:
+        run: with the ledger.
+        summed: releases of sums that were measured.
+    """
     yield from check.unreleased(run)
     unmeasured = []
     for release in run.ledger.records:
@@ -84,7 +89,11 @@ def _missing(run: Run, summed: Measured) -> Iterator[str]:
 
 
 def _other_sums(summed: Measured) -> Iterator[str]:
-    """Residuals that are not noise of the recorded deviation, alone and together."""
+    """Residuals that are not noise of the recorded deviation, alone and together.
+
+    A residual that is a multiple of the sum, or longer than noise, was not noise; one
+    that is shorter leaves a part of the sum in the clear.
+    """
     # Two tests of each release, and two of all.
     level = check.FALSE_ALARM / (2 * len(summed) + 2)
     # In units of the variance of each release.

@@ -53,7 +53,13 @@ def weights(run: Run) -> check.Check:
 
 
 def _faults_of_group(run: Run, group: GroupPlan, rule: Rule | None) -> Iterator[str]:
-    """Weights of a group that differ between rounds of one ratio and noise."""
+    """Weights of a group that differ between rounds of one ratio and noise.
+
+    Args:
+        run: with plan and ledger.
+        group: whose weights are compared.
+        rule: that gives the planned weight; None where privplan does not know it.
+    """
     weight_of_parameters: dict[tuple[float, float], float] = {}
     for release, share in run.shares(group.name):
         where = f"round {release.round}, {group.name}: weight {share.factor:.6g}"
@@ -70,7 +76,14 @@ def _faults_of_group(run: Run, group: GroupPlan, rule: Rule | None) -> Iterator[
 
 
 def _planned_weight(run: Run, group: GroupPlan, rule: Rule, round_: int) -> float:
-    """The weight of a group by the rule, with the cohort expected in a round."""
+    """The weight of a group by the rule, with the cohort expected in a round.
+
+    Args:
+        run: with the plan.
+        group: of it.
+        rule: that the record names.
+        round_: from 1, as ratios may change between rounds.
+    """
     ratio, _ = run.plan.at_round(group, round_)
     cohort = ratio * run.plan.law_of(group).law.drawable(group.clients)
     return rule(group.model_copy(update={"expected_cohort": cohort}), run.plan)
