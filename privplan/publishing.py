@@ -50,6 +50,10 @@ NOT_APPROVED = (
     "the plan is as the run has it, names and numbers too: give the one that was approved "
     "before training (--plan), or read plan.json before others do"
 )
+NEEDS_PLAN = (
+    "must be the one that was approved before training (--plan), for a run on data that "
+    "are not public: names and numbers of the run's own plan may say anything of them"
+)
 DEPLOYMENT = (
     "a deployment's model is not in its folder: only plan, certificate and verdict"
 )
@@ -100,7 +104,8 @@ def publish(
         output: the new folder.
         rounds: how many rounds are executed again; 0 publishes a run that is kept as
             recorded.
-        plan: the plan that was approved; a run of another one is broken.
+        plan: the plan that was approved, needed for a run on data that are not public;
+            a run of another one is broken.
         options: what the executor is given, such as data and model of a run on own
             ones.
         trusted: what the reader of the run trusts.
@@ -111,7 +116,8 @@ def publish(
         BrokenRunError: when the verdict is broken.
         UnverifiedRunError: when it is unverified, or the run is a rehearsal on own
             data.
-        InputError: when the model cannot be computed, or the folder is not new.
+        InputError: when the model cannot be computed, the folder is not new, or the
+            approved plan is missing.
     """
     output = Path(output)
     if output.exists():
@@ -140,6 +146,8 @@ def bundle_of(
 ) -> tuple[Bundle, tuple[str, ...]]:
     """The bundle of a run, and what its publisher should know; as ``publish``."""
     approved = () if plan is None else (approved_plan(plan, loaded.folder),)
+    if plan is None and loaded.record.is_on_own_data:
+        raise InputError.one("plan", NEEDS_PLAN, None)
     chosen = {**(options or {}), SELECTION: _selection_seed(loaded), STATE: {}}
     believed = (*approved, *trusted)
     # A run that its own files break is refused before anything is trained again.

@@ -200,7 +200,9 @@ def test_a_rehearsal_is_refused_and_own_people_are_published_without_scores(tmp_
     verdict = secure.publish(tmp_path / "bundle").verdict
     assert (verdict.executed, verdict.noise, verdict.initial) == (5, "secure", "module")
     # Without data and module nothing can be executed, so there is no model.
-    published = publish(tmp_path / "secure", tmp_path / "other")
+    with pytest.raises(InputError, match="plan: must be the one that was approved"):
+        publish(tmp_path / "secure", tmp_path / "other")
+    published = publish(tmp_path / "secure", tmp_path / "other", plan=solved)
     assert published.bundle.verdict.model == "none"
     assert NO_MODEL in published.notes
 
@@ -245,9 +247,13 @@ def test_neighbours_differ_in_the_model_and_nowhere_else(tmp_path, monkeypatch):
 
 
 def test_a_deployment_is_published_without_a_model(tmp_path):
-    with Guard(guarded.two_groups(), tmp_path / "run") as guard:
+    plan = guarded.two_groups()
+    plan.save(tmp_path / "plan.json")
+    with Guard(plan, tmp_path / "run") as guard:
         guarded.train(guard)
-    line = answer("publish", tmp_path / "run", "-o", tmp_path / "bundle")
+    words = ("publish", tmp_path / "run", "-o", tmp_path / "bundle")
+    assert "plan: must be the one that was approved" in refused(*words)
+    line = answer(*words, "--plan", tmp_path / "plan.json")
     assert "wrote" in line
     assert set(_contents(tmp_path / "bundle")) == FILES - {MODEL}
     verdict = Bundle.load(tmp_path / "bundle").verdict
@@ -259,11 +265,12 @@ def test_a_deployment_is_published_without_a_model(tmp_path):
 
 
 def test_a_deployment_that_ended_early_is_published_as_such(tmp_path):
-    with Guard(guarded.two_groups(), tmp_path / "run") as guard:
+    plan = guarded.two_groups()
+    with Guard(plan, tmp_path / "run") as guard:
         guarded.train(guard, rounds=2)
         guard.fail(3, "too few reports")
         guard.finish()
-    publish(tmp_path / "run", tmp_path / "bundle")
+    publish(tmp_path / "run", tmp_path / "bundle", plan=plan)
     verdict = read_bundle(tmp_path / "bundle").verdict
     assert (verdict.released, verdict.rounds) == (2, 12)
     for group in verdict.groups:
@@ -489,7 +496,7 @@ def test_data_that_nobody_registered_save_no_run_from_execution(short_plan, tmp_
     renamed = _renamed(folder, tmp_path / "run", dataset="eigits")
     assert privplan.verify(renamed).outcome == "unverified"
     with pytest.raises(UnverifiedRunError, match="dataset: must be registered"):
-        publish(renamed, tmp_path / "bundle")
+        publish(renamed, tmp_path / "bundle", plan=short_plan)
 
 
 def test_that_data_are_public_is_shown_before_seeded_noise_is_published(run, tmp_path):

@@ -79,7 +79,7 @@ def test_no_secret_is_left(case, tmp_path, monkeypatch):
 
         execute(request)
     assert traces(folder, secrets) == {}
-    publish(folder, bundle, rounds=0)
+    publish(folder, bundle)
     assert traces(bundle, secrets) == {}
 
 
