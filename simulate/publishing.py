@@ -33,14 +33,16 @@ def published_model(folder: Path, options: Mapping[str, Any]) -> PublishedModel 
             that executing all rounds ended in.
 
     Raises:
-        InputError: for an own model that is not given, or an algorithm whose global
-            vector is no model.
+        InputError: for an unknown algorithm, an own model that is not given, or an
+            algorithm whose global vector is no model.
     """
+    plan = Plan.load(folder / PLAN)
+    record = RunRecord.load(folder)
+    # A name that nobody knows is refused, whether there is a model or not.
+    algorithm = algorithm_of(plan, record)
     state = options.get(STATE, {}).get("final")
     if not isinstance(state, ModelState):
         return None
-    plan = Plan.load(folder / PLAN)
-    record = RunRecord.load(folder)
     is_module = record.configuration.get("own_model") is not None
     built: Model | None = None
     if is_module:
@@ -49,7 +51,6 @@ def published_model(folder: Path, options: Mapping[str, Any]) -> PublishedModel 
             rule = "must be given again to publish a run of an own model, with --data and --model"
             raise InputError.one("model", rule, "none")
         built = parts.parts_of(record, plan, data_dir, folder).model
-    algorithm = algorithm_of(plan, record)
     vector = state.released(algorithm)
     model = built or model_of(record, plan, folder, len(vector), None)
     named = named_parameters(algorithm, model, vector)

@@ -489,6 +489,15 @@ def test_a_name_in_another_case_is_no_name_of_a_run(run, tmp_path):
         algorithm_of(plan, record)
 
 
+def test_a_method_that_nobody_knows_is_not_published(short_plan, tmp_path):
+    """Such a run is kept as recorded, and one bit of its name is enough for that."""
+    folder = tmp_path / "secure"
+    execute(Request(short_plan, "planned", "digits", folder, seed=2, noise="secure"))
+    renamed = _renamed(folder, tmp_path / "run", algorithm="plannmd")
+    with pytest.raises(InputError, match="algorithm: is not known"):
+        publish(renamed, tmp_path / "bundle")
+
+
 def test_data_that_nobody_registered_save_no_run_from_execution(short_plan, tmp_path):
     folder = tmp_path / "secure"
     execute(Request(short_plan, "planned", "digits", folder, seed=2, noise="secure"))
