@@ -2,13 +2,13 @@
 
 It holds the plan, its certificate, the verdict and the model.
 
-Every value of a bundle is computed by the verifier. Nothing is copied from what a run
-wrote about itself, so that neither a free field nor a gap in a file has a way out.
-Equal runs give equal bytes.
+Every value of a bundle is computed by the verifier, but for the plan: that is the one
+which was approved, or else the run's own, of which bundle and command say so. Nothing
+else is copied from what a run wrote about itself. Equal runs give equal bytes.
 
 The model is a file in the format of safetensors: eight bytes of length, a header in
-    JSON, and the
-parameters as float32, little-endian, tiled without gaps. Reading it executes no code.
+JSON, and the parameters as float32, little-endian, tiled without gaps. Reading it
+executes no code.
 """
 
 from __future__ import annotations

@@ -140,11 +140,23 @@ class TrainedRun(Shown):
         server = self._experiment.algorithm.server
         return server.released(self._end.theta, self._end.server).cpu()
 
-    def publish(self, folder: Path | str, *, rounds: int | str = "all") -> Bundle:
+    def publish(
+        self,
+        folder: Path | str,
+        *,
+        rounds: int | str = "all",
+        plan: Plan | Path | str | None = None,
+    ) -> Bundle:
         """Write what may be published of the run into a new folder, and return it.
 
-        Plan, certificate, verdict and model, each computed from the run's releases,
-        after so many rounds were executed again.
+        Plan, certificate and verdict, and the model where all rounds were executed
+        again: it is the one that the verifier trained.
+
+        Args:
+            folder: the new one.
+            rounds: how many are executed again.
+            plan: that was approved before training; by default the one that was given
+                to ``train``. A method with a plan of its own needs that one.
 
         Raises:
             BrokenRunError: when the verdict is broken.
@@ -153,12 +165,13 @@ class TrainedRun(Shown):
         """
         # A method with a plan of its own executes another one than it was given.
         requested = self._request.plan
-        is_executed = self.plan.digest == requested.digest
+        if plan is None and self.plan.digest == requested.digest:
+            plan = requested
         published = publish(
             self,
             folder,
             rounds=rounds,
-            plan=requested if is_executed else None,
+            plan=plan,
             options={OPTIONS: given_again(self._request)},
             noise_key=self._request.noise_key_file,
         )
