@@ -10,6 +10,7 @@ import privplan
 from privplan.errors import PrivplanError
 from privplan.evidence.clients import CLIENTS, clients_digest
 from privplan.evidence.rounds import EVIDENCE
+from privplan.folder import PLOT
 from privplan.ledger import _next_link
 from privplan.plan import Plan
 from privplan.record import LEDGER, RECORD, REPLAY
@@ -136,6 +137,14 @@ def test_no_text_of_the_record_reaches_a_bundle_unsaid(folder):
             new = changed(record, path, is_key, text)
             (folder / RECORD).write_text(json.dumps(new))
             assert holds(folder, before), (path, is_key, text)
+
+
+def test_the_picture_is_not_read(folder):
+    before = published(folder)
+    (folder / PLOT).write_bytes(b"no picture")
+    assert published(folder) == before
+    (folder / PLOT).unlink()
+    assert published(folder) == before
 
 
 def kept_texts(folder, line, write):
