@@ -156,7 +156,8 @@ class TrainedRun(Shown):
             folder: the new one.
             rounds: how many are executed again.
             plan: that was approved before training; by default the one that was given
-                to ``train``. A method with a plan of its own needs that one.
+                to ``train``. A method with a plan of its own needs that one, which
+                ``privplan simulate --plan-only`` writes before training.
 
         Raises:
             BrokenRunError: when the verdict is broken.

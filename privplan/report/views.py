@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from privplan.accounting.accountant import at_most
+from privplan.accounting.release import SHORT
 from privplan.accounting.tradeoff import LEVELS
 from privplan.book.spending import full_name
 from privplan.report import plots, tables, verdicts
@@ -134,6 +135,24 @@ def _verdict(verdict: Any) -> View:
     )
 
 
+def _bundle(bundle: Any) -> View:
+    verdict = bundle.verdict
+    rows = [promise.model_dump(mode="json") for promise in verdict.groups]
+    shown = [{**row, "spent at most": at_most(row["realised_upper"])} for row in rows]
+    columns = ("group", "clients", "budget", "spent at most", "delta", "sampling")
+    whom = f"{verdict.relation}, unit {verdict.unit}"
+    caption = f"epsilon at delta over all rounds, as its publisher found; {whom}"
+    names = [promise.group for promise in verdict.groups]
+    spent = [promise.realised_upper for promise in verdict.groups]
+    return View(
+        f"Bundle of plan {verdict.plan[:SHORT]}: {verdict.algorithm}",
+        _table(shown, (*columns, "accountant"), caption),
+        rows,
+        _bars("Spent", names, spent, "epsilon, at most"),
+        [f"its publisher says: {verdict.line}"],
+    )
+
+
 def _history(history: Any) -> View:
     rows = [{"rounds": count, **vars(release)} for release, count in history]
     labels = [f"{count} rounds" for _, count in history]
@@ -224,6 +243,7 @@ _VIEWS: dict[str, Callable[[Any], View]] = {
     "Plan": _plan,
     "Certificate": _certificate,
     "Verdict": _verdict,
+    "Bundle": _bundle,
     "History": _history,
     "Run": _run,
     "TrainedRun": _run,

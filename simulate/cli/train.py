@@ -143,6 +143,12 @@ def _as_data(entry: AlgorithmEntry) -> dict[str, Any]:
     help="Put ledger and evidence on disk after every N-th round, and before each "
     "checkpoint; 1 with own data.",
 )
+@click.option(
+    "--plan-only",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Train nothing: write the plan that the method executes, to be approved.",
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("run"))
 @click.pass_context
 def simulate_command(
@@ -152,6 +158,7 @@ def simulate_command(
     algorithm: str,
     output: Path,
     form: str,
+    plan_only: Path | None,
     **options: Any,
 ) -> None:
     """Train under PLAN (a plan.json) and keep the run in a folder.
@@ -171,12 +178,26 @@ def simulate_command(
     refuse_unused_aggregation(request.plan, [algorithm])
     for line in recipe_of_own(request):
         render.warn(line)
+    if plan_only is not None:
+        _write_executed_plan(request, plan_only)
+        return
     request = replace(request, witnessing=context.meta.get(WITNESSING))
     with process_group(cuda=request.device != "cpu") as ranks:
         if ranks.is_main:
             _execute_main_rank(request, ranks, form)
         else:
             execute_nonzero_rank(request, ranks)
+
+
+def _write_executed_plan(request: Request, path: Path) -> None:
+    """Write the plan that a method executes: some make another one of PLAN's spec."""
+    from simulate.runs.request import SEEDED, prepare
+
+    # A key of the noise is not needed and would be refused beside a finished run.
+    executed = prepare(replace(request, noise=SEEDED, noise_key_file=None))
+    plan = executed.algorithm.plan
+    plan.save(path)
+    render.text(f"{request.algorithm} executes {plan.identity}: {path}")
 
 
 def _execute_main_rank(request: Request, ranks: Ranks, form: str) -> None:

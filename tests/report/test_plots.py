@@ -1,5 +1,6 @@
 """Pictures say what they show, in colours that can be read, without overlaps."""
 
+import importlib
 import math
 import re
 from dataclasses import fields
@@ -21,8 +22,9 @@ from privplan.report.style import (
     picture,
     styled,
 )
-from privplan.report.views import view_of
+from privplan.report.views import _VIEWS, view_of
 from privplan.spec.presets import preset
+from privplan.values import Shown
 
 
 def test_names_of_methods_stay_distinct_where_they_are_shortened():
@@ -122,6 +124,21 @@ def test_a_picture_has_its_format(plan, form, magic):
     assert content.startswith(magic)
     if form == "svg":
         assert DARK.ground in content.decode()
+
+
+def test_every_value_that_python_shows_has_a_view():
+    importlib.import_module("simulate.training")  # which has some of them
+
+    def classes_below(parent):
+        for child in parent.__subclasses__():
+            yield child
+            yield from classes_below(child)
+
+    for shown in classes_below(Shown):
+        if shown.__module__.startswith(("privplan.", "simulate.")):
+            is_listed = any(base.__name__ in _VIEWS for base in shown.__mro__)
+            is_internal = shown.__repr__ is not Shown.__repr__
+            assert is_listed or is_internal or hasattr(shown, "view"), shown
 
 
 def test_a_picture_of_upper_bounds_shows_no_approximation():

@@ -131,6 +131,42 @@ def test_a_plan_that_nobody_approved_is_named(run, short_plan, tmp_path):
         publish(run, tmp_path / "three", rounds=1, plan=changed)
 
 
+def test_a_run_in_python_is_published_under_the_plan_that_was_given(
+    short_plan, tmp_path
+):
+    run = simulate.train(short_plan, dataset="digits", seed=2, folder=tmp_path / "run")
+    bundle = run.publish(tmp_path / "given", rounds=1)
+    assert bundle.verdict.approved
+    assert "its publisher says: kept (simulation), as recorded" in repr(bundle)
+    assert list(bundle.to_frame()["group"]) == ["strict", "medium", "loose"]
+    again = run.publish(tmp_path / "again", rounds=1, plan=short_plan)
+    assert again.contents() == Bundle.load(tmp_path / "given").contents()
+
+    fields = short_plan.spec.model_dump(mode="json", exclude_none=True)
+    changed = privplan.solve({**fields, "name": "patient 7 is ill"})
+    with pytest.raises(BrokenRunError, match="approved was"):
+        run.publish(tmp_path / "other", rounds=1, plan=changed)
+    with pytest.raises(InputError, match="must be the plan that was approved"):
+        run.publish(tmp_path / "copied", rounds=1, plan=run.folder)
+
+
+def test_the_plan_of_a_method_is_approved_before_it_trains(short_path, tmp_path):
+    """Of a method that makes another plan of the spec, and of one that does not."""
+    executed = tmp_path / "executed.json"
+    words = (short_path, "--algorithm", "DP-FedAvg", "--plan-only", executed)
+    assert "DP-FedAvg executes plan" in answer("simulate", *words)
+    assert Plan.load(executed).digest != Plan.load(short_path).digest
+
+    folder = tmp_path / "run"
+    answer("simulate", short_path, "--algorithm", "DP-FedAvg", "-o", folder)
+    assert privplan.verify(folder, rounds=0, plan=executed).outcome == "kept"
+    assert privplan.verify(folder, rounds=0, plan=short_path).outcome != "kept"
+
+    words = (short_path, "--algorithm", "planned", "--plan-only", executed)
+    answer("simulate", *words)
+    assert Plan.load(executed).digest == Plan.load(short_path).digest
+
+
 def test_the_rounds_that_are_executed_again_are_the_same_at_every_call(run, tmp_path):
     answer("publish", run, "--rounds", 2, "-o", tmp_path / "one")
     answer("publish", run, "--rounds", 2, "-o", tmp_path / "two")
