@@ -20,6 +20,7 @@ from privplan.spec.spec import Spec
 from privplan.verification.verify import judge, load_run
 from simulate.algorithms.registry import ALGORITHMS, executable
 from simulate.replay.replay import Replay
+from simulate.runs import records as run_records
 from simulate.runs import run as runs
 from simulate.runs.request import Request
 
@@ -94,7 +95,8 @@ def cases() -> list[Case]:
 
 def main(seeds: int, first: int) -> int:
     """Run and judge; print the outcomes and the largest deviation."""
-    runs.run_picture = lambda *values: b""  # drawing takes most of a small run's time
+    # Drawing takes most of the time of a small run.
+    run_records.run_picture = lambda *values: b""
     listed = cases()
     print(
         f"{len(listed)} cases: laws, releases, methods and kinds of noise", flush=True

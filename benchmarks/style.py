@@ -62,6 +62,10 @@ PLAIN_NUMBERS = (0, 1, 2, -1, 0.5, 100, 10)
 
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+# What a docstring can document.
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+# What can bind a name.
+NAMING = (ast.Name, ast.arg, ast.Attribute, *DOCUMENTED[1:])
 
 
 @dataclass(frozen=True, order=True)
@@ -80,22 +84,40 @@ def faults(text: str) -> list[Fault]:
 
 def _each_fault(text: str) -> Iterator[Fault]:
     tree = ast.parse(text)
-    yield from _long_lines(text, tree)
+    nodes: list[ast.AST] = []
+    parts: dict[ast.AST, list[ast.AST]] = {}
+    _visit(tree, nodes, parts)
+    yield from _long_lines(text, docstring_lines(parts))
     if "# fmt:" in text:
         yield from _skipped_formatting(text, tree)
-    public_members = set(_public_members(tree))
-    for node in ast.walk(tree):
-        yield from _faults_of_expression(node)
-        if node not in public_members:
+    public_members = set(_public_members(parts))
+    for node in nodes:
+        if isinstance(node, ast.expr):
+            yield from _faults_of_expression(node)
+        if isinstance(node, NAMING) and node not in public_members:
             yield from _faults_of_name(node)
         if isinstance(node, ast.Assign):
             yield from _faults_of_assignment(node)
         if isinstance(node, Function):
-            yield from _faults_of_function(node)
+            yield from _faults_of_function(node, parts[node])
 
 
-def _long_lines(text: str, tree: ast.Module) -> Iterator[Fault]:
-    documented = docstring_lines(tree)
+def _visit(
+    node: ast.AST, nodes: list[ast.AST], parts: dict[ast.AST, list[ast.AST]]
+) -> None:
+    """Collect all nodes, and of each module, class and function those within it."""
+    start = len(nodes)
+    nodes.append(node)
+    for name in node._fields:
+        value = getattr(node, name, None)
+        for child in value if isinstance(value, list) else (value,):
+            if isinstance(child, ast.AST):
+                _visit(child, nodes, parts)
+    if isinstance(node, DOCUMENTED):
+        parts[node] = nodes[start:]
+
+
+def _long_lines(text: str, documented: set[int]) -> Iterator[Fault]:
     for number, line in enumerate(text.splitlines(), 1):
         is_text = number in documented or line.lstrip().startswith("#")
         limit = TEXT_COLUMNS if is_text else CODE_COLUMNS
@@ -193,9 +215,9 @@ def _bindings(node: ast.AST) -> Iterator[str]:
         yield node.arg
 
 
-def _public_members(tree: ast.Module) -> Iterator[ast.AST]:
+def _public_members(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
     """Fields and properties of classes that have a name of ``PUBLIC_MEMBERS``."""
-    for node in ast.walk(tree):
+    for node in nodes:
         for statement in node.body if isinstance(node, ast.ClassDef) else ():
             if isinstance(statement, ast.AnnAssign):
                 if ast.unparse(statement.target) in PUBLIC_MEMBERS:
@@ -222,19 +244,18 @@ def _is_dunder(name: str) -> bool:
     return name.startswith("__") and name.endswith("__")
 
 
-def _faults_of_function(node: Function) -> Iterator[Fault]:
-    parts = list(ast.walk(node))
+def _faults_of_function(node: Function, parts: list[ast.AST]) -> Iterator[Fault]:
     local_names = {
         part.id
         for part in parts
         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
     }
     docstring = 1 if ast.get_docstring(node, clean=False) else 0
-    statements = sum(isinstance(part, ast.stmt) for part in parts) - 1 - docstring
+    statements = [part for part in parts if isinstance(part, ast.stmt)]
     counts = {
         "local names": (len(local_names - {"_"}), MAX_LOCAL_NAMES),
-        "statements": (statements, MAX_STATEMENTS),
-        "branches": (sum(map(_branches, parts)), MAX_BRANCHES),
+        "statements": (len(statements) - 1 - docstring, MAX_STATEMENTS),
+        "branches": (sum(map(_branches, statements)), MAX_BRANCHES),
         "arguments": (_arguments(node), MAX_ARGUMENTS),
     }
     for counted, (count, limit) in counts.items():
@@ -330,7 +351,7 @@ class Density:
     def add(self, text: str) -> None:
         """Count a file."""
         tree = ast.parse(text)
-        documented = docstring_lines(tree)
+        documented = docstring_lines(ast.walk(tree))
         lines = text.splitlines()
         code = [
             line.strip()
@@ -382,11 +403,11 @@ class Density:
         }
 
 
-def docstring_lines(tree: ast.Module) -> set[int]:
+def docstring_lines(nodes: Iterable[ast.AST]) -> set[int]:
     """The numbers of the lines of all docstrings of modules, classes and functions."""
     numbers: set[int] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, Function | ast.ClassDef | ast.Module) and node.body:
+    for node in nodes:
+        if isinstance(node, DOCUMENTED) and node.body:
             statement = node.body[0]
             if not isinstance(statement, ast.Expr):
                 continue

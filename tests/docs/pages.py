@@ -110,7 +110,7 @@ PLAIN = (
     "concepts/certificate", "concepts/ledger", "concepts/relation", "concepts/release",
     "concepts/sampling-law", "algorithms", "api", "citing", "correlated-noise",
     "data",
-    "index", "own-data", "reference/data-options", "tutorials/flower", "tutorials/meeting",
+    "index", "own-data", "reference/data-options", "tutorials/flower",
 )  # fmt: skip
 RUN = "simulate plan.json --algorithm planned --device cpu --seed 1 -o run"
 PAGES = {
@@ -144,7 +144,11 @@ PAGES = {
         before=DIGITS, edits=SHORT, words={"--trials 12": "--trials 2 --seeds 1"}, slow=True
     ),
     "docs/evidence/correlated-noise.md": Page(
-        words={"--seeds 5 --kinds correlated,correlated-eps60 --data-dir DATA": "--help"}
+        words={"--seeds 5 --kinds correlated,correlated-eps60 --data-dir DATA": "--help",
+               "--rounds 50 --sampling balls_in_bins:50:50:50":
+               "--rounds 4 --sampling balls_in_bins:4:4:4",
+               "--rounds 50 --sampling cyclic_allocation:5:10:50":
+               "--rounds 4 --sampling cyclic_allocation:2:2:4"}
     ),
     "docs/evidence/gdpfed-readings.md": Page(edits={"rounds: 50 ": "rounds: 1 "}, slow=True),
     "docs/evidence/planning.md": Page(
@@ -172,6 +176,7 @@ PAGES = {
     "docs/threat-model.md": Page(edits=SHORT),
     "docs/tracking.md": Page(before=DIGITS, edits=SHORT, names=_tracking),
     "docs/tutorials/first-plan.md": Page(edits=SHORT, codes={"verify": (0, 2, 4)}),
+    "docs/tutorials/meeting.md": Page(edits={"rounds: 60\n": "rounds: 2\n"}),
     "docs/tutorials/own-data.md": Page(codes={"verify": (5,)}),
 }  # fmt: skip
 """Pages with blocks; a page that is in neither table fails the test."""

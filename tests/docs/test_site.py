@@ -165,6 +165,7 @@ def test_chances_of_an_attacker_in_the_page_for_a_meeting():
         assert f"{head} {chance(largest)} | {chance(planned)} |" in page
 
 
+@pytest.mark.slow
 def test_the_site_is_built_without_a_warning(tmp_path):
     pytest.importorskip("sphinx")
     command = [
