@@ -10,37 +10,96 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-from privplan.errors import InputError
+from privplan.errors import InputError, PrivplanError
 
 
 class Access:
     """Lets in one thread at a time, of one process.
 
-    A thread that is in may enter again, since a method calls others.
+    A thread that is in may enter again, since a method calls others. Nobody is let in
+    after a call that did not come to its end: what it left in memory may differ from
+    what is on disk, and opening the folder again reads what is there.
     """
 
     def __init__(self) -> None:
         self._process = os.getpid()
         self._lock = threading.RLock()
+        self._depth = 0  # of calls within calls
+        # What began to change the guard and did not end yet, or never will.
+        self._unfinished = ""
 
     def __enter__(self) -> None:
         """Wait until no other thread is in.
 
         Raises:
-            InputError: in another process than the one that opened the guard.
+            InputError: in another process than the one that opened the guard, or after
+                a call that did not come to its end.
         """
+        self._enter()
+        if self._depth == 1 and self._unfinished:
+            self.__exit__()
+            rule = (
+                "must be closed and opened again, which goes on with what is on disk: "
+                "a call did not come to its end"
+            )
+            raise InputError.one("guard", rule, self._unfinished)
+
+    def __exit__(self, *error: object) -> None:
+        self._depth -= 1
+        self._lock.release()
+
+    def _enter(self) -> None:
+        """Wait until no other thread is in."""
         process = os.getpid()
         if process != self._process:
             rule = f"must be used in the process that opened it, {self._process}"
             raise InputError.one("guard", rule, f"process {process}")
         self._lock.acquire()
+        self._depth += 1
 
-    def __exit__(self, *error: object) -> None:
-        self._lock.release()
+    @property
+    def is_whole(self) -> bool:
+        """Whether every call so far came to its end, or was refused."""
+        return not self._unfinished
+
+    @contextmanager
+    def to_close(self) -> Iterator[bool]:
+        """Enter for the last time; whether every call came to its end."""
+        self._enter()
+        try:
+            yield self.is_whole
+        finally:
+            self.__exit__()
+
+    @contextmanager
+    def changes(self, name: str) -> Iterator[None]:
+        """A call that may be refused, and else comes to its end.
+
+        An interruption, such as Ctrl-C or a time limit, leaves it unfinished.
+        """
+        outer = self._unfinished
+        self._unfinished = name
+        try:
+            yield
+        except PrivplanError:
+            # A refusal comes before the first change, unless a step was not whole.
+            if self._unfinished == name:
+                self._unfinished = outer
+            raise
+        self._unfinished = outer
+
+    @contextmanager
+    def as_a_whole(self, name: str) -> Iterator[None]:
+        """A step that no error may leave halfway, not even that of a full disk."""
+        outer = self._unfinished
+        self._unfinished = f"{name}, halfway"
+        yield
+        self._unfinished = outer
 
 
 class HasAccess(Protocol):
@@ -57,13 +116,28 @@ Result = TypeVar("Result")
 def exclusive(
     method: Callable[Concatenate[Self, Arguments], Result],
 ) -> Callable[Concatenate[Self, Arguments], Result]:
-    """A method that waits until no other one of its owner runs."""
+    """A method that reads its owner, and waits until no other one runs."""
 
     @wraps(method)
     def call(
         owner: Self, /, *args: Arguments.args, **options: Arguments.kwargs
     ) -> Result:
         with owner.access:
+            return method(owner, *args, **options)
+
+    return call
+
+
+def changing(
+    method: Callable[Concatenate[Self, Arguments], Result],
+) -> Callable[Concatenate[Self, Arguments], Result]:
+    """A method that changes its owner, alone, and is refused or comes to its end."""
+
+    @wraps(method)
+    def call(
+        owner: Self, /, *args: Arguments.args, **options: Arguments.kwargs
+    ) -> Result:
+        with owner.access, owner.access.changes(method.__name__):
             return method(owner, *args, **options)
 
     return call

@@ -15,8 +15,9 @@ import numpy as np
 
 from privplan.accounting.accountant import Interval, outwards
 from privplan.errors import Fault, InputError
+from privplan.evidence.noise import NoiseEvidence
 from privplan.files import locked
-from privplan.guard.access import Access, exclusive
+from privplan.guard.access import Access, changing, exclusive
 from privplan.guard.budgets import (
     BudgetExceededError,
     Excess,
@@ -215,7 +216,7 @@ class Guard:
             return released_of(self.plan, records, vectors)
         return None
 
-    @exclusive
+    @changing
     def draw(self, round_: int, available: Available | None = None) -> Cohort:
         """The cohort of a round, by the planned law.
 
@@ -254,7 +255,7 @@ class Guard:
         """Noise per coordinate on a group's sum, or on that of all groups (None)."""
         return planned_noise_std(self.plan, round_, group)
 
-    @exclusive
+    @changing
     def add(self, round_: int, group: str, client: int, update: np.ndarray) -> None:
         """Add a client's update [d] to a round: clipped and scaled.
 
@@ -365,7 +366,7 @@ class Guard:
             return Excess("that the run reserved in its book", epsilon)
         return None
 
-    @exclusive
+    @changing
     def release(
         self, round_: int, sums: Mapping[str, np.ndarray] | None = None
     ) -> Released:
@@ -413,16 +414,17 @@ class Guard:
             for planned in sums_of_round(self.plan, round_)
         ]
         self._declare(dimension)
-        self._storage.measure(
-            [part.measurement for part in noisy_sums if part.measurement is not None]
-        )
         release = StoredRelease(
             [part.record for part in noisy_sums], [part.vector for part in noisy_sums]
         )
-        self._storage.save_release(round_, release)
-        self._pending = release
-        self._is_handed_out = False
-        self._open = None
+        # Once these bits may be on disk, no others are drawn for the round.
+        with self.access.as_a_whole("release"):
+            measurements = [part.measurement for part in noisy_sums]
+            self._storage.measure([item for item in measurements if item is not None])
+            self._storage.save_release(round_, release)
+            self._pending = release
+            self._is_handed_out = False
+            self._open = None
         self._pass_fence()
         return released_of(self.plan, release.records, release.vectors)
 
@@ -439,7 +441,7 @@ class Guard:
             raise InputError.one("round", rule, round_)
         return released_of(self.plan, *self._storage.release(round_))
 
-    @exclusive
+    @changing
     def record(self, round_: int, model: Model | None = None) -> None:
         """Store the model after a round's release, then book the release.
 
@@ -471,7 +473,7 @@ class Guard:
             self._book_pending()
         self._storage.prune()
 
-    @exclusive
+    @changing
     def record_noised(
         self,
         round_: int,
@@ -506,6 +508,7 @@ class Guard:
         drawn = self._draw_of(round_)
         if drawn is not None and total is not None:
             check_reports(total, drawn[group])
+        measurements: list[NoiseEvidence] = []
         is_internal = self._evidence == "internal"
         if is_internal and drawn and noise is not None and total is not None:
             if total.total is None:
@@ -514,18 +517,20 @@ class Guard:
                 exact_sum = total.total
             seen = SeenNoise(exact_sum, noise, residual=noise)
             line = seen.evidenced(line, {group: total}, drawn)
-            self._storage.measure([seen.measurement(line, index=0)])
+            measurements = [seen.measurement(line, index=0)]
         self._declare(dimension)
         release = StoredRelease([line], [])
-        if self._book is not None:  # a kill must find what is past the fence
-            self._storage.save_release(round_, release)
-        self._pending = release
-        self._is_handed_out = False
+        with self.access.as_a_whole("record_noised"):
+            self._storage.measure(measurements)
+            if self._book is not None:  # a kill must find what is past the fence
+                self._storage.save_release(round_, release)
+            self._pending = release
+            self._is_handed_out = False
         self._pass_fence()
         self._book_pending()
         self._storage.prune()
 
-    @exclusive
+    @changing
     def fail(self, round_: int, reason: str) -> None:
         """Book a round that was never released, such as one with too few reports.
 
@@ -564,7 +569,7 @@ class Guard:
         lower = self._budgets[group].epsilon(history_of_client).lower
         return Interval(lower, spent.upper)
 
-    @exclusive
+    @changing
     def finish(self) -> None:
         """End the run: complete when all rounds are booked, else stopped for good."""
         self._pass_fence()
@@ -582,17 +587,21 @@ class Guard:
             self._storage.remove_draw()
         self._settle_book()
 
-    @exclusive
     def close(self) -> None:
-        """Release the folder's lock; the run is finished when all rounds are booked."""
-        try:
-            self._book_pending()
-            if self.round > self.plan.spec.rounds:
-                self.finish()
-            else:
-                self._settle_book()
-        finally:
-            self._stack.close()
+        """Release the folder's lock; the run is finished when all rounds are booked.
+
+        After a call that did not come to its end, nothing but the lock is let go.
+        """
+        with self.access.to_close() as is_whole:
+            try:
+                if is_whole:
+                    self._book_pending()
+                    if self.round > self.plan.spec.rounds:
+                        self.finish()
+                    else:
+                        self._settle_book()
+            finally:
+                self._stack.close()
 
     def verdict(self) -> Verdict:
         """The verdict on the run so far, from its folder."""
@@ -646,16 +655,18 @@ class Guard:
     def _book_pending(self) -> None:
         """Book a stored release that was handed out; its model may be missing."""
         if self._pending is not None and self._is_handed_out:
-            self._append(self._pending.records, self._pending.vectors)
-            self._pending = None
+            with self.access.as_a_whole("record"):
+                self._append(self._pending.records, self._pending.vectors)
+                self._pending = None
 
     def _append(
         self, lines: Sequence[ReleaseRecord], vectors: Sequence[np.ndarray] = ()
     ) -> None:
         """Write lines of the ledger, and let a witness testify to them."""
-        self._storage.append(lines)
-        if self._testimony is not None:
-            self._testimony.lines(lines, vectors)
+        with self.access.as_a_whole("record"):
+            self._storage.append(lines)
+            if self._testimony is not None:
+                self._testimony.lines(lines, vectors)
 
     def _settle_book(self) -> None:
         """Add the run to its book, if it has one."""
@@ -685,11 +696,14 @@ class Guard:
             rule = "must be held by an open guard, which keeps its lock"
             raise InputError.one("ledger", rule, str(self.folder))
         expected = self.round
-        if round_ != expected or self._pending is not None:
+        if round_ != expected:
             rule = (
                 f"must be {expected}, the first round that is not booked; rounds before "
                 f"{expected} are booked and never released again"
             )
+            raise InputError.one("round", rule, round_)
+        if self._pending is not None:
+            rule = "must be recorded, since it was released; release returns its bits"
             raise InputError.one("round", rule, round_)
 
     def _allow_release(self) -> None:

@@ -155,8 +155,11 @@ def _position(client: object) -> int:
 
 def _real_numbers(update: object) -> np.ndarray:
     """The numbers of an update [d], float64, whatever its shape."""
-    array = np.asarray(update)
+    rule = "must be an array of real numbers"
+    try:
+        array = np.asarray(update)
+    except (ValueError, TypeError):
+        raise InputError.one("update", rule, type(update).__name__) from None
     if array.dtype.kind not in "fiub":
-        rule = "must be an array of real numbers"
         raise InputError.one("update", rule, f"an array of {array.dtype}")
     return array.astype(np.float64).ravel()

@@ -1,0 +1,155 @@
+"""Calls that do not come to their end: the guard stops, and its folder goes on."""
+
+import os
+from contextlib import suppress
+
+import numpy as np
+import pytest
+
+from privplan.book.book import Book
+from privplan.errors import InputError
+from privplan.guard import Guard, storage
+from tests.guard.plans import SIZE, two_groups
+
+ROUNDS = 2
+
+
+class Injected:
+    """Ends the n-th call of functions, before or after it is carried out."""
+
+    def __init__(self, monkeypatch, number, error, *, after):
+        self.left = number
+        self._error = error
+        self._after = after
+        for module, name in (
+            (os, "fsync"),
+            (os, "replace"),
+            (storage, "append_bytes"),
+        ):
+            monkeypatch.setattr(module, name, self._injected(getattr(module, name)))
+
+    def _injected(self, function):
+        def call(*args, **options):
+            self.left -= 1
+            if self.left == 0 and not self._after:
+                raise self._error
+            result = function(*args, **options)
+            if self.left == 0 and self._after:
+                raise self._error
+            return result
+
+        return call
+
+
+def take_rounds(guard, handed_out):
+    """Release what is left, and note by round each vector that is handed out."""
+    interrupted = guard.interrupted
+    if interrupted is not None:
+        note(handed_out, interrupted)
+        guard.record(interrupted.round, interrupted.mean)
+    for round_ in guard.rounds():
+        for group, client in guard.draw(round_).members:
+            guard.add(round_, group, client, np.full(SIZE, 0.01))
+        released = guard.release(round_)
+        note(handed_out, released)
+        guard.record(round_, released.mean)
+
+
+def note(handed_out, released):
+    handed_out.setdefault(released.round, set()).add(released.mean.tobytes())
+
+
+def refusals(guard):
+    """What each call answers after one that did not end."""
+    calls = [
+        lambda: guard.release(guard.round),
+        lambda: guard.released(1),
+        lambda: guard.interrupted,
+        lambda: guard.draw(guard.round),
+        lambda: guard.record(1),
+        lambda: guard.fail(guard.round, "lost"),
+    ]
+    for call in calls:
+        with pytest.raises(InputError) as error:
+            call()
+        yield str(error.value)
+
+
+class TimeLimitError(Exception):
+    """What a program's own signal handler raises."""
+
+
+ERRORS = [KeyboardInterrupt(), TimeLimitError(), OSError(28, "No space left on device")]
+
+
+@pytest.mark.parametrize("with_book", [False, True])
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_no_round_is_handed_out_twice_wherever_it_is_interrupted(
+    error, after, with_book, tmp_path, monkeypatch
+):
+    """As in a notebook, where a cell is run again on the guard that is still open."""
+    book = f"sqlite:///{tmp_path / 'book.sqlite'}" if with_book else None
+    ends = 0
+    for number in range(1, 100):
+        folder = tmp_path / f"run-{number}"
+        handed_out = {}
+        guard = Guard(two_groups(ROUNDS), folder, book, population=str(number))
+        with monkeypatch.context() as patched:
+            injected = Injected(patched, number, error, after=after)
+            try:
+                take_rounds(guard, handed_out)
+            except (KeyboardInterrupt, TimeLimitError, InputError, OSError):
+                ends += 1
+        if injected.left > 0:
+            break
+        if not guard.access.is_whole:
+            assert all("closed and opened again" in line for line in refusals(guard))
+        else:
+            with suppress(InputError):  # a release that waits for its record
+                take_rounds(guard, handed_out)
+        guard.close()
+        with Guard(two_groups(ROUNDS), folder, book, population=str(number)) as again:
+            take_rounds(again, handed_out)
+        assert again.verdict().outcome == "kept", number
+        assert {len(bits) for bits in handed_out.values()} == {1}, number
+    assert ends > 4 * ROUNDS
+    guard.close()
+    if with_book:
+        assert all(row.cost == "recorded" for row in Book(book).runs)
+
+
+def test_a_half_written_line_is_taken_back(tmp_path, monkeypatch):
+    """A disk that is full in the middle of the ledger's line."""
+    write = storage.append_bytes
+
+    def torn(path, content, *args, **options):
+        write(path, content[: len(content) // 2], *args, **options)
+        raise InputError.one("ledger", "must be writable (File too large)", str(path))
+
+    guard = Guard(two_groups(ROUNDS), tmp_path)
+    guard.draw(1)
+    released = guard.release(1)
+    with monkeypatch.context() as patched:
+        patched.setattr(storage, "append_bytes", torn)
+        with pytest.raises(InputError, match="must be writable"):
+            guard.record(1)
+    with pytest.raises(InputError, match="closed and opened again"):
+        guard.record(1)
+    guard.close()
+    handed_out = {}
+    with Guard(two_groups(ROUNDS), tmp_path) as again:
+        assert np.array_equal(again.interrupted.mean, released.mean)
+        take_rounds(again, handed_out)
+    assert again.verdict().outcome == "kept"
+
+
+def test_a_refusal_ends_no_guard(tmp_path):
+    with Guard(two_groups(ROUNDS), tmp_path) as guard:
+        with pytest.raises(InputError):
+            guard.release(1)
+        guard.draw(1)
+        with pytest.raises(InputError, match="array of real numbers"):
+            guard.add(1, "strict", guard.draw(1).members[0][1], [[1.0], [1.0, 2.0]])
+        assert guard.access.is_whole
+        guard.release(1)
