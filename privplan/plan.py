@@ -511,6 +511,22 @@ class Plan(Shown, Checked):
                 yield Fault(f"certificate.{name}", text, rows)
 
     @rule
+    def _proofs_are_of_the_certificate(self) -> Iterator[Fault]:
+        """What was proven is a bound that the certificate has."""
+        guarantees = {row.group: row for row in self.certificate if row.guarantee}
+        for proof in self.proven or ():
+            row = guarantees.get(proof.group)
+            if row is None:
+                text = "must be a group with a guarantee"
+                yield Fault("proven.group", text, proof.group)
+                continue
+            epsilon = math.inf if proof.epsilon is None else proof.epsilon
+            if (epsilon, proof.delta) != (row.epsilon_upper, row.delta):
+                text = f"must be the certificate's, {row.epsilon_upper} at {row.delta}"
+                stored = f"{proof.epsilon} at {proof.delta}"
+                yield Fault(f"proven.{proof.group}.epsilon", text, stored)
+
+    @rule
     def _noise_factors_are_those_of_the_law(self) -> Iterator[Fault]:
         """The certificate is of the law's factors, and the run releases by them."""
         law = self.spec.sampling

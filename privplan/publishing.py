@@ -22,7 +22,7 @@ from privplan.accounting.accountant import (
     outwards,
 )
 from privplan.accounting.certificate import CertificateRow, certify
-from privplan.accounting.release import Relation
+from privplan.accounting.release import SHORT, Relation
 from privplan.bundle import (
     DIGITS,
     Bundle,
@@ -34,6 +34,7 @@ from privplan.distribution import own_version
 from privplan.errors import BrokenRunError, Fault, InputError, UnverifiedRunError
 from privplan.files import write_bytes
 from privplan.plan import GroupPlan, Plan
+from privplan.public_data import has_known_records
 from privplan.record import run_folder
 from privplan.verification.promise import GUARANTEE, GUARANTEES
 from privplan.verification.run import Run
@@ -51,8 +52,9 @@ NOT_APPROVED = (
     "before training (--plan), or read plan.json before others do"
 )
 NEEDS_PLAN = (
-    "must be the one that was approved before training (--plan), for a run on data that "
-    "are not public: names and numbers of the run's own plan may say anything of them"
+    "must be the one that was approved before training (--plan), where executing the run "
+    "did not show that its data are public: names and numbers of the run's own plan may "
+    "say anything of them"
 )
 DEPLOYMENT = (
     "a deployment's model is not in its folder: only plan, certificate and verdict"
@@ -120,10 +122,14 @@ def publish(
             approved plan is missing.
     """
     output = Path(output)
+    folder = run_folder(run)
     if output.exists():
         raise InputError.one("output", "must be a new folder", str(output))
+    if Path(folder).resolve() in output.resolve().parents:
+        rule = "must be outside the run folder, which holds nothing but the run"
+        raise InputError.one("output", rule, str(output))
     bundle, notes = bundle_of(
-        load_run(run_folder(run)),
+        load_run(folder),
         rounds=rounds,
         plan=plan,
         options=options,
@@ -158,6 +164,9 @@ def bundle_of(
         loaded, rounds, options=chosen, trusted=believed, noise_key=noise_key
     )
     _refuse(verdict)
+    shown_public = verdict.executed > 0 and has_known_records(verdict.dataset)
+    if plan is None and not shown_public:
+        raise InputError.one("plan", NEEDS_PLAN, None)
     notes: list[str] = []
     if verdict.not_executed and str(rounds) != "0":
         notes.append(verdict.not_executed)
@@ -268,23 +277,36 @@ def _released_rounds(run: Run) -> int | None:
     return len(rounds)
 
 
-def read_bundle(folder: Path) -> Bundle:
+def read_bundle(folder: Path | str, *, plan: Plan | Path | str | None = None) -> Bundle:
     """A bundle whose bounds on the plan are those that the plan has, computed anew.
 
     So is everything else that follows from the plan. What the run spent, and how it was
     checked, stays the publisher's word.
 
+    Args:
+        folder: the bundle.
+        plan: the plan that its reader approved, if there is one.
+
     Raises:
         InputError: where a file is not one that ``publish`` writes, or a value differs.
+        BrokenRunError: for a bundle of another plan than the approved one.
     """
+    folder = Path(folder)
     bundle = Bundle.load(folder)
-    plan = bundle.plan
-    if bundle.certificate.rows != certificate_rows(plan):
+    plan_of_bundle = bundle.plan
+    if bundle.certificate.rows != certificate_rows(plan_of_bundle):
         rule = "must have the bounds of plan.json"
         raise InputError.one("bundle.certificate.rows", rule, "others")
-    faults = [*_contradictions(plan, bundle.verdict), *_other_sizes(bundle)]
+    faults = [*_contradictions(plan_of_bundle, bundle.verdict), *_other_sizes(bundle)]
     if faults:
         raise InputError(faults)
+    if plan is not None:
+        approved = approved_plan(plan, folder)
+        if approved.digest != plan_of_bundle.digest:
+            difference = f"approved was {approved.digest[:SHORT]}"
+            raise BrokenRunError(
+                f"the bundle has plan {plan_of_bundle.digest[:SHORT]}, {difference}"
+            )
     return bundle
 
 

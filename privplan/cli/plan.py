@@ -449,6 +449,7 @@ WORKPLACE = (
     "the run folder is the trainer's workplace and not for publication; privplan "
     "publish writes what may be published"
 )
+_OF_RUNS = "must be left out for a bundle, of which nothing can be executed"
 _UNVERIFIED = 5  # exit code: nothing failed, but evidence is missing
 _NO_FOLDERS = (".zip", ".tar", ".gz", ".tgz", ".jsonl")
 """Endings of files that hold a run folder or a part of it."""
@@ -496,7 +497,8 @@ def verify_command(
         _show_promise(run, form)
         ctx.exit(_UNVERIFIED)
     if is_bundle(run):
-        _show_bundle(run, form)
+        render.refuse_options(ctx, ("rounds", "noise_key", "prove"), _OF_RUNS)
+        _show_bundle(run, plan, form)
         ctx.exit(_UNVERIFIED)
 
     loaded = load_run(run)
@@ -537,15 +539,17 @@ def _show_promise(path: Path, form: str) -> None:
         render.text(line)
 
 
-def _show_bundle(folder: Path, form: str) -> None:
-    """Print what the publisher of a bundle says."""
+def _show_bundle(folder: Path, plan: Path | None, form: str) -> None:
+    """Print what the publisher of a bundle says, once it is of the reader's plan."""
     from privplan.publishing import read_bundle
 
-    published = read_bundle(folder).verdict
+    published = read_bundle(folder, plan=plan).verdict
     if form == "json":
         render.data(published.model_dump(mode="json"))
     else:
         render.text(f"a bundle, whose publisher says: {published.line}")
+        if plan is not None:
+            render.text(f"its plan is the one of {plan}")
         render.text("only who has the run folder can execute the run again")
 
 

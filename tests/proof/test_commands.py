@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.proof import VERSION
 from privplan.spec.presets import preset
@@ -50,6 +51,17 @@ def test_a_plan_stores_what_was_proven(tmp_path):
     ] * 3
     upper = {row.group: row.epsilon_upper for row in plan.certificate if row.guarantee}
     assert {row.group: row.epsilon for row in plan.proven} == upper
+
+    # A stored proof is of a bound that the certificate has.
+    data = json.loads(plan_file.read_text())
+    for changes, reason in (
+        ({"epsilon": 0.001}, "must be the certificate's"),
+        ({"delta": 1e-9}, "must be the certificate's"),
+        ({"group": "nobody"}, "must be a group with a guarantee"),
+    ):
+        proven = [{**data["proven"][0], **changes}]
+        with pytest.raises(InputError, match=reason):
+            Plan.parse({**data, "proven": proven})
 
 
 def test_the_book_shows_what_is_proven(tmp_path):

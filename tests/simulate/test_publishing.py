@@ -482,6 +482,29 @@ def test_a_flipped_bit_is_refused_or_without_effect(run, tmp_path):
     assert privplan.verify(folder, rounds=0).outcome == "kept"
 
 
+def test_a_bundle_is_compared_with_the_plan_of_its_reader(bundle, short_plan, tmp_path):
+    path = tmp_path / "plan.json"
+    short_plan.save(path)
+    done = privplan_command("verify", bundle, "--plan", path)
+    assert done.exit_code == 5
+    assert "its plan is the one of" in done.stdout
+    assert read_bundle(bundle, plan=short_plan).plan.digest == short_plan.digest
+
+    fields = short_plan.spec.model_dump(mode="json", exclude_none=True)
+    privplan.solve({**fields, "name": "another"}).save(path)
+    done = privplan_command("verify", bundle, "--plan", path)
+    assert done.exit_code == 4
+    assert "approved was" in done.stderr
+    for words in (("--rounds", "1"), ("--noise-key", path)):
+        assert "must be left out for a bundle" in refused("verify", bundle, *words)
+
+
+def test_no_bundle_is_written_into_its_run(copy):
+    words = ("publish", copy, "--rounds", 1, "-o", copy / "bundle")
+    assert "output: must be outside the run folder" in refused(*words)
+    assert privplan.verify(copy, rounds=0).outcome == "kept"
+
+
 def test_verify_reads_a_bundle_and_says_who_can_execute_the_run(run, bundle):
     done = privplan_command("verify", bundle)
     assert done.exit_code == 5
@@ -531,7 +554,7 @@ def test_a_method_that_nobody_knows_is_not_published(short_plan, tmp_path):
     execute(Request(short_plan, "planned", "digits", folder, seed=2, noise="secure"))
     renamed = _renamed(folder, tmp_path / "run", algorithm="plannmd")
     with pytest.raises(InputError, match="algorithm: is not known"):
-        publish(renamed, tmp_path / "bundle")
+        publish(renamed, tmp_path / "bundle", plan=short_plan)
 
 
 def test_data_that_nobody_registered_save_no_run_from_execution(short_plan, tmp_path):
@@ -542,6 +565,18 @@ def test_data_that_nobody_registered_save_no_run_from_execution(short_plan, tmp_
     assert privplan.verify(renamed).outcome == "unverified"
     with pytest.raises(UnverifiedRunError, match="dataset: must be registered"):
         publish(renamed, tmp_path / "bundle", plan=short_plan)
+
+
+def test_only_execution_shows_that_data_are_public(short_plan, tmp_path):
+    """A run with secure noise that names data which are not at hand."""
+    folder = tmp_path / "secure"
+    execute(Request(short_plan, "planned", "digits", folder, seed=2, noise="secure"))
+    assert publish(folder, tmp_path / "one", rounds=1).bundle.verdict.executed == 1
+    with pytest.raises(InputError, match="did not show that its data are public"):
+        publish(folder, tmp_path / "bundle", rounds=0)
+    renamed = _renamed(folder, tmp_path / "run", dataset="svhn")
+    with pytest.raises(InputError, match="did not show that its data are public"):
+        publish(renamed, tmp_path / "bundle")
 
 
 def test_that_data_are_public_is_shown_before_seeded_noise_is_published(run, tmp_path):
