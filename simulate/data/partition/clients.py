@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Protocol, cast
 
 import numpy as np
@@ -13,6 +14,11 @@ from privplan.plan import Plan
 from privplan.streams import Purpose, stream, streams
 
 Parts = tuple[int, ...]
+
+# Most indices of records that are kept once they are drawn: 8 MB.
+KEPT_INDICES = 2**20
+# Index of a record that is not drawn yet.
+UNDRAWN = -1
 
 
 class ClientPartition(Protocol):
@@ -110,7 +116,8 @@ class Partition:
 class LazyPartition:
     """Records of each client drawn on request.
 
-    Clients may share records. Memory does not grow with the number of clients.
+    Clients may share records. Records of few clients are kept, those of many are drawn
+    each time, so that memory does not grow with their number.
     """
 
     total: int  # training records of the data set
@@ -126,8 +133,25 @@ class LazyPartition:
 
     def records_of(self, clients: np.ndarray) -> list[np.ndarray]:
         """As ``ClientPartition.records_of``."""
-        generators = streams(self.seed, Purpose.PARTITION, clients=clients)
-        return [self._drawn(generator) for generator in generators]
+        kept = self._kept
+        if kept is None:
+            return [self._drawn(source) for source in self._sources(clients)]
+        missing = clients[kept[clients, 0] == UNDRAWN]
+        for client, source in zip(missing, self._sources(missing), strict=True):
+            kept[client] = self._drawn(source)
+        return list(kept[clients])
+
+    @cached_property
+    def _kept(self) -> np.ndarray | None:
+        """Records of each client [clients, size], once drawn; None for many."""
+        clients = sum(map(len, self.members))
+        if clients * self.size > KEPT_INDICES:
+            return None
+        return np.full((clients, self.size), UNDRAWN)
+
+    def _sources(self, clients: np.ndarray) -> Iterator[np.random.Generator]:
+        """The generator of each client, until the next is asked for."""
+        return streams(self.seed, Purpose.PARTITION, clients=clients)
 
     def _drawn(self, generator: np.random.Generator) -> np.ndarray:
         return generator.choice(self.total, self.size, replace=False)

@@ -11,7 +11,9 @@ from pydantic import TypeAdapter
 
 from privplan.errors import InputError
 from privplan.planning.baselines import by_record
+from privplan.streams import streams
 from privplan.values import TitleOrNone
+from simulate.data.partition import clients as of_clients
 from simulate.data.partition.clients import Partition, first_shared_record
 from simulate.data.partition.schemes import (
     dominant_sets,
@@ -137,6 +139,28 @@ def test_a_million_clients_hold_records_without_a_list_of_them():
         InputError, match="must not exceed the 4000 training records in iid:SIZE"
     ):
         partition(scheme("iid:4001"), LABELS, many, seed=3)
+
+
+def test_records_of_few_clients_are_drawn_once(monkeypatch):
+    spread = partition(scheme("iid:10"), LABELS, WIDE, seed=3)
+    chosen = np.array([5, 0, CLIENTS - 1])
+    expected = [spread.records(client) for client in chosen]
+    drawn = []
+
+    def counted(*words, clients):
+        drawn.append(len(clients))
+        return streams(*words, clients=clients)
+
+    monkeypatch.setattr(of_clients, "streams", counted)
+    np.testing.assert_array_equal(spread.records_of(chosen), expected)
+    np.testing.assert_array_equal(spread.records_of(chosen[::-1]), expected[::-1])
+    np.testing.assert_array_equal(spread.records_of(np.array([7, 0]))[1], expected[1])
+    assert drawn == [3, 0, 1]
+    monkeypatch.setattr(of_clients, "KEPT_INDICES", 10 * CLIENTS - 1)
+    many = partition(scheme("iid:10"), LABELS, WIDE, seed=3)
+    np.testing.assert_array_equal(many.records_of(chosen), expected)
+    np.testing.assert_array_equal(many.records_of(chosen), expected)
+    assert drawn == [3, 0, 1, 3, 3]
 
 
 def test_a_shared_record_is_found_after_few_clients():
