@@ -406,12 +406,16 @@ def explain_command(
         return
     from privplan.accounting.calibrate import PLD
     from privplan.plan import Plan
+    from privplan.planning.bounds import SYMPY_RULE, has_formulas
     from privplan.planning.explain import explain
     from privplan.report.tables import explanation
     from privplan.verification.promise import require_certified
 
     solved = require_certified(Plan.load(plan))
-    rows = explain(solved, dict(constants))
+    # Sentences and risks need no formulas; who asks for terms by name does.
+    is_asked = form == "json" or bool(constants) or solved.unit == "record"
+    with_terms = is_asked or has_formulas()
+    rows = explain(solved, dict(constants)) if with_terms else []
     if form == "json":
         render.data([vars(row) for row in rows])
         return
@@ -426,6 +430,9 @@ def explain_command(
             render.table(*risk_table(risks_of(solved), solved))
         except UnsupportedError as error:
             render.text(f"no risks: {error}")
+    if not with_terms:
+        render.text(f"the bounds by which papers plan: {SYMPY_RULE}")
+        return
     render.text("The bounds by which papers plan, each term as a formula and a number:")
     lacking = []
     for name in dict.fromkeys(row.bound for row in rows):
@@ -726,6 +733,8 @@ def what_if_command(
     from privplan.report import style
 
     folder = Path(output) if output else None
+    if folder is not None:
+        style.refuse_without_matplotlib(str(folder))
     if with_frontier:
         answer = _frontier(spec)
     else:

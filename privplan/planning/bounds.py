@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,14 @@ class Bound:
     conditions: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
 
 
+SYMPY_RULE = "needs SymPy: pip install 'privplan[explain]'"
+
+
+def has_formulas() -> bool:
+    """Whether SymPy is installed; the plain installation does without."""
+    return find_spec("sympy") is not None
+
+
 def _symbolic() -> Any:
     """SymPy, which only the formulas of ``explain`` need.
 
@@ -56,8 +65,7 @@ def _symbolic() -> Any:
     try:
         import sympy
     except ImportError:
-        rule = "needs SymPy: pip install 'privplan[explain]'"
-        raise InputError.one("explain", rule, "no SymPy") from None
+        raise InputError.one("explain", SYMPY_RULE, "no SymPy") from None
     return sympy
 
 

@@ -17,8 +17,8 @@ from typing import Any
 from privplan.errors import InputError
 from privplan.files import write_bytes
 from privplan.presenter import PRESENTERS, Presenter
+from privplan.report.style import can_draw, picture_name, shortened
 from privplan.report.style import picture as drawn
-from privplan.report.style import picture_name, shortened
 from privplan.report.tables import explanation
 from privplan.report.views import MOST_ROWS, Panels, Rows, View, view_of
 from privplan.visible import KEPT_LINES, in_html, printable
@@ -91,10 +91,14 @@ def page(value: Any) -> str:
     rows = view.table.rows[:MOST_ROWS]
     body = "".join(f"<tr>{_cells(row, 'td')}</tr>" for row in rows)
     notes = "".join(f"<p>{in_html(note)}</p>" for note in _notes(view))
-    image = f"data:image/svg+xml;base64,{b64encode(picture(value).draw()).decode()}"
     title = in_html(view.title)
+    image = ""
+    if can_draw():
+        encoded = b64encode(picture(value).draw()).decode()
+        source = f"data:image/svg+xml;base64,{encoded}"
+        image = f'<img width="420" alt="{title}" src="{source}">'
     return (
-        f'<div><p><b>{title}</b></p><img width="420" alt="{title}" src="{image}">'
+        f"<div><p><b>{title}</b></p>{image}"
         f"<table><thead><tr>{_cells(view.table.columns, 'th')}</tr></thead>"
         f"<tbody>{body}</tbody></table>{notes}</div>"
     )

@@ -13,6 +13,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 STYLE = Path(__file__).with_name("pictures.mplstyle")
 MOST_LETTERS = 24  # most letters of a group's name in a picture
 FORMATS = ("png", "svg", "pdf")
+MATPLOTLIB_RULE = "needs Matplotlib: pip install 'privplan[plots]'"
 DASHES = ("-", "--", ":", "-.")
 
 # Inches of a panel: at this width its text is as large as that of a page on a phone.
@@ -136,7 +138,12 @@ class Panel:
     height: float = 2.6
 
     def inline(self) -> str:
-        """An SVG element for a page whose CSS declares the colours of a theme."""
+        """An SVG element for a page whose CSS declares the colours of a theme.
+
+        Without Matplotlib it is a paragraph that says the same in words.
+        """
+        if not can_draw():
+            return f"<p>{in_html(self.alt)} (A picture of it {MATPLOTLIB_RULE}.)</p>"
         text = printable(picture([self], "svg", inline=True).decode(), KEPT_LINES)
         text = text[text.index("<svg") :]
 
@@ -156,6 +163,24 @@ class Panel:
         label = f'<svg role="img" aria-label="{in_html(self.alt)}"'
         text = text.replace("<svg", label, 1)
         return re.sub(r"\n\s*", "\n", text)
+
+
+def can_draw() -> bool:
+    """Whether Matplotlib is installed; the plain installation does without."""
+    return find_spec("matplotlib") is not None
+
+
+def refuse_without_matplotlib(path: str) -> None:
+    """Refuse a picture that cannot be drawn, before anything is computed for it.
+
+    Args:
+        path: of the picture, or of the folder that it would be in.
+
+    Raises:
+        InputError: when Matplotlib is not installed.
+    """
+    if not can_draw():
+        raise InputError.one("plot", MATPLOTLIB_RULE, path)
 
 
 @contextmanager
@@ -182,7 +207,11 @@ def styled(theme: Theme, **settings: Any) -> Iterator[None]:
     Args:
         theme: the colours.
         **settings: further settings of Matplotlib, by name.
+
+    Raises:
+        InputError: when Matplotlib is not installed.
     """
+    refuse_without_matplotlib("a picture")
     with undocumented():
         from matplotlib import rc_context
         from matplotlib.figure import Figure  # noqa: F401
@@ -300,11 +329,12 @@ def picture_name(path: str) -> str:
     """The image format of a file name.
 
     Raises:
-        InputError: when its ending is none of ``FORMATS``.
+        InputError: when its ending is none of ``FORMATS``, or Matplotlib is not installed.
     """
     ending = Path(path).suffix.lower().lstrip(".")
     if ending not in FORMATS:
         raise InputError.one("plot", f"must end in .{', .'.join(FORMATS)}", path)
+    refuse_without_matplotlib(path)
     return ending
 
 

@@ -22,6 +22,7 @@ def test_every_pinned_version_has_hashes():
 
 
 EXTRAS = (
+    "plots",
     "simulate",
     "dask",
     "slurm",
