@@ -17,6 +17,11 @@ SYNONYMS = {
     "sigma": "noise_multiplier",
     "noise": "noise_multiplier",
     "get_noise_multiplier": "noise_multiplier",
+    "lr": "learning_rate",
+    "num_rounds": "rounds",
+    "n_jobs": "jobs",
+    "num_workers": "workers",
+    "gpu": "device",
     "steps": "rounds",
     "eps": "epsilon",
     "target_epsilon": "epsilon",
@@ -36,6 +41,10 @@ SYNONYMS = {
     "parameters": "model",
     "from_dict": "parse",
     "from_yaml": "load",
+    "from_csv": "load",
+    "read_csv": "load",
+    "from_pandas": "from_table",
+    "from_dataframe": "from_table",
     "read": "load",
     "open": "load",
     "load_plan": "load",
@@ -100,7 +109,7 @@ def _instead(owner: Any, name: str) -> str:
         answer = f"on the command line: privplan {meant} --help"
     if answer:
         return f"; write {answer}"
-    return did_you_mean(name, _public(owner)) or "; docs/api.md lists all names"
+    return did_you_mean(name, public_names(owner)) or "; docs/api.md lists all names"
 
 
 def _answer(owner: Any, name: str) -> str | None:
@@ -111,7 +120,7 @@ def _answer(owner: Any, name: str) -> str | None:
     of_kind = INSTEAD.get(f"{_kind(owner)}.{meant}")
     if of_kind:
         return of_kind
-    public = _public(owner)
+    public = public_names(owner)
     if meant in public:
         return f"{getattr(owner, '__name__', '')}.{meant}"
     if "names" in public and name in owner.names:
@@ -127,7 +136,17 @@ def _answer(owner: Any, name: str) -> str | None:
     return None
 
 
-def _public(owner: Any) -> list[str]:
+def place_in_spec(name: str) -> str | None:
+    """Where a spec states a number: in a field, or in its local training; else None."""
+    fields: dict[str, Any] = import_module("privplan").Spec.model_fields
+    if name in fields:
+        return name
+    if name in fields["local"].annotation.model_fields:
+        return f"local.{name}"
+    return None
+
+
+def public_names(owner: Any) -> list[str]:
     """The public names of an owner."""
     return [name for name in dir(owner) if not name.startswith("_")]
 
@@ -156,6 +175,15 @@ class NoSuchNameError(AttributeError):
         return f"{_kind(owner)} has no attribute {name!r}{_instead(owner, name)}"
 
 
+class GuidedKind(type):
+    """Of a class whose missing names say what to write."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(cls, name: str) -> Any:
+            raise NoSuchNameError(cls, name)
+
+
 class Guided:
     """A value whose missing names say what to write."""
 
@@ -176,12 +204,14 @@ class Guided:
 
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 def checked_call(function: F) -> F:
     """The function or method, whose wrong calls are answered in a sentence."""
     signature = inspect.signature(function)
     parameters = signature.parameters
+    called_as = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
     takes_any = any(
         parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()
     )
@@ -192,18 +222,17 @@ def checked_call(function: F) -> F:
             meant = SYNONYMS.get(name)
             if name in parameters or (takes_any and meant not in parameters):
                 continue
-            hint = did_you_mean(name, parameters)
-            if meant in parameters:
-                hint = f"; write {meant}"
-            elif not hint and name in import_module("privplan").Spec.model_fields:
-                hint = f"; the plan says it: {REPLACE}"
-            raise InputError.one(name, f"is not an argument{hint}", value)
+            hint = _instead_of_argument(function, name, parameters)
+            # Records and their clients are not repeated.
+            is_short = isinstance(value, str) or not hasattr(value, "__len__")
+            shown = value if is_short else type(value).__name__
+            raise InputError.one(name, f"is not an argument{hint}", shown)
         try:
             arguments = signature.bind(*values, **named).arguments
         except TypeError as error:
             call = example(function)
             hint = f"; write {call}" if call else ""
-            raise PrivplanError(f"{function.__name__}: {error}{hint}") from None
+            raise PrivplanError(f"{called_as}: {error}{hint}") from None
         takes_arrays = function.__name__ in _TAKE_ARRAYS
         for name, value in {**arguments, **named}.items():
             if name in NUMBERS and not _can_be(value, parameters, name, takes_arrays):
@@ -211,6 +240,30 @@ def checked_call(function: F) -> F:
         return function(*values, **named)
 
     return called  # type: ignore[return-value]
+
+
+def checked_init(kind: type[T]) -> type[T]:
+    """The class, whose wrong arguments are answered in a sentence."""
+    kind.__init__ = checked_call(kind.__init__)  # type: ignore[method-assign]
+    return kind
+
+
+def _instead_of_argument(
+    function: Callable[..., Any], name: str, parameters: Mapping[str, object]
+) -> str:
+    """What to write for an argument that a function does not take."""
+    meant = SYNONYMS.get(name)
+    if meant in parameters:
+        return f"; write {meant}"
+    near = did_you_mean(name, parameters)
+    if near:
+        return near
+    place = place_in_spec(meant or name)
+    if place is not None and "plan" in parameters:
+        return f'; the plan says it: write spec.replace({{"{place}": ...}}) and solve'
+    call = example(function)
+    names = ", ".join(parameter for parameter in parameters if parameter != "self")
+    return f"; write {call}" if call else f"; it takes {names}"
 
 
 def _can_be(

@@ -42,14 +42,25 @@ COMMANDS = {
 }  # fmt: skip
 """Commands of this package: module of ``NAME_command``, section and line of help."""
 
-REMOVED = {
+ELSEWHERE = {
     "algorithms": "privplan simulate --algorithms",
+    "check": "privplan check-data, or privplan verify",
+    "diff": "privplan report a.json b.json",
+    "fit": "privplan simulate",
     "frontier": "privplan what-if SPEC --frontier",
     "horizon": "privplan solve --from-book",
+    "help": "privplan COMMAND --help",
+    "list": "privplan --help, or privplan simulate --algorithms",
+    "pilot": "privplan proxy pilot",
+    "plan": "privplan solve",
     "pretrain": "model.initial in the spec, with parameters that you trained on public data",
+    "run": "privplan simulate",
+    "sweep": "privplan what-if",
     "tradeoff": "privplan account --tradeoff",
+    "train": "privplan simulate",
+    "tune": "privplan proxy tune, or privplan compare --tune",
 }  # fmt: skip
-"""Commands that were removed in 0.2, and what to use."""
+"""Names that are no commands, any more or at all, and what to use."""
 
 
 VERBOSITY = "privplan.verbosity"
@@ -216,15 +227,32 @@ class SuggestingGroup(click.Group):
         if command is None:
             if args[0].startswith("-"):
                 return super().resolve_command(ctx, args)
-            if args[0] in REMOVED:
-                cure = f"use {REMOVED[args[0]]}"
-                raise click.ClickException(f"{args[0]}: was removed in 0.2; {cure}")
+            if args[0] in ELSEWHERE:
+                ctx.fail(f"No such command {args[0]!r}; use {ELSEWHERE[args[0]]}.")
             own_version()  # without which most commands are unknown
             near = did_you_mean(args[0], self.list_commands(ctx))
             ctx.fail(f"No such command {args[0]!r}{near}.")
         if not isinstance(command, SuggestingGroup):
             command.params = _with_verbosity(_with_contributed(command).params)
+            _refuse_repeated(command, args[1:])
         return args[0], command, args[1:]
+
+
+def _refuse_repeated(command: click.Command, words: list[str]) -> None:
+    """Refuse an option with one value that stands twice: click would keep the last."""
+    names = [word.partition("=")[0] for word in words]
+    for param in command.params:
+        if not isinstance(param, click.Option):
+            continue
+        if param.multiple or param.count or param.is_flag:
+            continue
+        times = sum(names.count(option) for option in param.opts)
+        if times > 1:
+            rule = (
+                "must stand once; commas separate several values, where it takes them"
+            )
+            line = f"{param.opts[-1]}: {rule}, found {times} times"
+            raise click.ClickException(line)
 
 
 def _with_contributed(command: click.Command) -> click.Command:
@@ -323,6 +351,8 @@ class _Commands(SuggestingGroup):
             code = _refuse(_unknown_option(error), PrivplanError.exit_code)
         except click.ClickException as error:
             line = " ".join(error.format_message().split())
+            if isinstance(error, click.UsageError):
+                line += _instead_of_words(error)
             code = _refuse(line, PrivplanError.exit_code)
         except PrivplanError as error:
             code = _refuse(str(error), error.exit_code)
@@ -339,22 +369,38 @@ class _Commands(SuggestingGroup):
 def _unknown_option(error: click.NoSuchOption) -> str:
     """What a user may have meant by an option that a command does not have."""
     from privplan.errors import did_you_mean
+    from privplan.guidance import SYNONYMS, place_in_spec
 
     option = error.option_name
     line = f"No such option {option!r}"
     if error.ctx is None:
         return line
     params = error.ctx.command.params
-    words: list[str] = []
+    words: dict[str, str] = {}
     for param in params:
-        words += [word for word in param.opts if word.startswith("-")]
+        words |= {
+            word.lstrip("-"): word for word in param.opts if word.startswith("--")
+        }
+    name = option.lstrip("-")
+    meant = SYNONYMS.get(name.replace("-", "_"), name).replace("_", "-")
+    if meant in words:
+        return f"{line}; write {words[meant]}."
     if any(param.name in ("plan", "spec") for param in params):
-        from privplan.spec.spec import Spec
+        place = place_in_spec(meant.replace("-", "_"))
+        if place is not None:
+            return f"{line}: {place} is a field of the spec; change it there and solve."
+    near = did_you_mean(name, words).replace("mean ", "mean --")
+    if not near and any(param.name == "named" for param in params):
+        return f"{line}; a group or field is named without dashes: {name}=1,2."
+    return f"{line}{near or '; --help lists all'}."
 
-        field = option.lstrip("-").replace("-", "_")
-        if field in Spec.model_fields:
-            return f"{line}: {field} is a field of the spec; change it there and solve."
-    return f"{line}{did_you_mean(option, words)}."
+
+def _instead_of_words(error: click.UsageError) -> str:
+    """What to write for a word that a command has no place for: its output, mostly."""
+    if error.ctx is None or not error.message.startswith("Got unexpected extra"):
+        return ""
+    takes_output = any(param.name == "output" for param in error.ctx.command.params)
+    return "; a file to write is named by -o FILE" if takes_output else ""
 
 
 def _refuse(message: str, code: int) -> int:

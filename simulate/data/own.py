@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from privplan.errors import Fault, InputError
+from privplan.guidance import Guided, GuidedKind, checked_init
 from privplan.plan import GroupPlan
 from simulate.data.dataset import Dataset
 from simulate.data.own_arrays import (
@@ -67,8 +68,9 @@ class TableOptions(RecordOptions, total=False):
     name: str
 
 
+@checked_init
 @dataclass
-class Data:
+class Data(Guided, metaclass=GuidedKind):
     """Labelled records, with the client and the privacy group of each.
 
     Floating-point records are model inputs as they are: standardise them with public

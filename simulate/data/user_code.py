@@ -6,7 +6,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from privplan.errors import InputError
+from privplan.errors import InputError, did_you_mean
+from privplan.guidance import public_names
 from privplan.processes import OWN_MODULES, importable
 
 
@@ -21,17 +22,33 @@ def imported(field: str, text: str) -> Any:
         InputError: for another form, or for a module that cannot be imported.
     """
     module, _, name = text.partition(":")
-    if not all(map(str.isidentifier, (*module.split("."), name))):
-        raise InputError.one(field, "must be package.module:name", text)
+    if module.endswith(".py") or not _is_name(module, name):
+        raise InputError.one(field, f"must be package.module:name{_meant(text)}", text)
     folder = str(Path.cwd())
     try:
         with importable(folder):
-            result = getattr(import_module(module), name)
+            holder = import_module(module)
+            if not hasattr(holder, name):
+                near = did_you_mean(name, public_names(holder))
+                raise AttributeError(f"module {module!r} has no {name!r}{near}")
+            result = getattr(holder, name)
     except (Exception, SystemExit) as error:  # the user's code can fail in any way
         rule = f"must be importable as {text}"
         raise InputError.one(field, rule, error_line(error)) from None
     OWN_MODULES.append((folder, module))
     return result
+
+
+def _meant(text: str) -> str:
+    """What to write for a file's path, or for a name with a dot before it."""
+    dotted = text.replace(".py", "").replace("/", ".").replace(":", ".")
+    module, _, name = dotted.rpartition(".")
+    return f"; write {module}:{name}" if _is_name(module, name) else ""
+
+
+def _is_name(module: str, name: str) -> bool:
+    """Whether both parts are names as Python writes them."""
+    return all(map(str.isidentifier, (*module.split("."), name)))
 
 
 def error_line(error: BaseException) -> str:

@@ -76,6 +76,33 @@ def test_what_if_says_the_numbers_of_solve(folder):
             "No such option '--nois-multiplier' (did you mean --noise-multiplier?).",
         ),
         (
+            ["account", "--sigma", "1"],
+            "No such option '--sigma'; write --noise-multiplier.",
+        ),
+        (
+            ["solve", "spec.yaml", "--epochs", "3"],
+            "No such option '--epochs': local.epochs is a field of the spec; change it ",
+        ),
+        (
+            ["solve", "spec.yaml", "--colour", "red"],
+            "No such option '--colour'; --help lists all.",
+        ),
+        (
+            ["what-if", "spec.yaml", "--strict", "1,2"],
+            "No such option '--strict'; a group or field is named without dashes: "
+            "strict=1,2.",
+        ),
+        (["train", "plan.json"], "No such command 'train'; use privplan simulate."),
+        (
+            ["init", "spec.yaml"],
+            "Got unexpected extra argument (spec.yaml); a file to write is named by -o ",
+        ),
+        (
+            ["account", "--rounds=5", "--rounds", "6"],
+            "--rounds: must stand once; commas separate several values, where it takes "
+            "them, found 2 times",
+        ),
+        (
             ["book", "add", "BUNDLE"],
             "run: must be a run folder, such as privplan simulate -o RUN writes, ",
         ),

@@ -72,7 +72,7 @@ MISTAKES = {
     "algorithm.transforms: must be a list, each item a Transform, found (1.0,)": (
         lambda: compose("X", tiny.plan(), transforms=(1.0,))
     ),
-    "optimiser: is not an argument, found 'adam'": lambda: compose(
+    "optimiser: is not an argument; it takes name, plan, sampler, ": lambda: compose(
         "X", tiny.plan(), optimiser="adam"
     ),
     "register: missing a required argument: 'plan'; write registry.register(": lambda: (
@@ -102,6 +102,13 @@ MISTAKES = {
     "rounds: is not an argument; the plan says it: write spec.replace(": lambda: train(
         rounds=3
     ),
+    'epochs: is not an argument; the plan says it: write spec.replace({"local.epochs": '
+    "...}) and solve, found 3": lambda: train(epochs=3),
+    "n_jobs: is not an argument; write jobs, found 2": lambda: compare(n_jobs=2),
+    "clients: is not an argument (did you mean client?), found 'list'": lambda: Data(
+        torch.zeros(2, 3), [0, 1], clients=["a", "b"]
+    ),
+    "Data: missing a required argument: 'x'": lambda: Data(y=[0, 1]),
     "seeds: must be a whole number or a list, each item a whole number, found '1'": (
         lambda: compare(seeds="1")
     ),
