@@ -110,7 +110,9 @@ def test_short_histories_are_exact_and_monotone():
         assert exact * (1 - 1e-9) <= bounds.upper <= bounds.lower + 1e-3 * bounds.upper
 
 
-@pytest.mark.parametrize("tolerance", [1e-3, 1e-4])
+@pytest.mark.parametrize(
+    "tolerance", [1e-3, pytest.param(1e-4, marks=pytest.mark.slow)]
+)
 def test_full_participation_beside_sampling(tolerance):
     often = Release(0.25, 1.0)
     few = compose([(often, 5), (Release(1.0, 0.01), 2)], tolerance=tolerance).epsilon(

@@ -160,6 +160,7 @@ def test_small_programs_work_at_the_first_try(number, namespace, tmp_path, monke
     exec(PROGRAMS[number], {"__name__": "program"})
 
 
+@pytest.mark.slow
 def test_a_value_is_one_screen_of_text_and_a_table_with_a_picture(namespace):
     run = privplan.load_run("run")
     verdict = privplan.verify("run", rounds=0)
@@ -194,6 +195,7 @@ def test_completion_shows_names_of_the_project(namespace):
         ]
 
 
+@pytest.mark.slow
 def test_pandas_is_loaded_for_a_frame_and_named_when_missing():
     code = (
         "import sys, privplan\n"

@@ -28,7 +28,10 @@ def test_solve_starts_from_the_book(book, tmp_path):
     spec_file = tmp_path / "spec.yaml"
     plan = tmp_path / "plan.json"
     fields = {"name", "rounds", "cohort", "delta", "clipping_norm", "model", "groups"}
-    spec_file.write_text(yaml.safe_dump(spec().model_dump(mode="json", include=fields)))
+    data = spec().model_dump(mode="json", include=fields)
+    # Uniform ratios, which take no search.
+    data["planning"] = {"ratios": "uniform"}
+    spec_file.write_text(yaml.safe_dump(data))
     done = privplan("solve", spec_file, "--from-book", "-o", plan)
     assert done.exit_code == 0, done.stderr
     assert "with the 2 in the book" in done.stderr

@@ -52,7 +52,7 @@ def booked_rounds(address):
     return account.history.rounds
 
 
-@pytest.mark.parametrize("copied_after", [0, 3])
+@pytest.mark.parametrize("copied_after", [pytest.param(0, marks=pytest.mark.slow), 3])
 @pytest.mark.parametrize("copy_opens", ["first", "last"])
 def test_of_two_open_copies_the_later_one_goes_on(
     address, tmp_path, copied_after, copy_opens

@@ -40,7 +40,11 @@ UNIFORM = {"ratios": "uniform"}
 
 @pytest.mark.parametrize(
     "planning",
-    [{}, UNIFORM, {**UNIFORM, "accountant": "rdp", "calibration": "published"}],
+    [
+        pytest.param({}, marks=pytest.mark.slow),
+        UNIFORM,
+        {**UNIFORM, "accountant": "rdp", "calibration": "published"},
+    ],
 )
 def test_past_and_plan_keep_the_budget_and_use_it(past, tmp_path, planning):
     plan = solve_from_book(_spec(planning=planning), past, rule="exact")
@@ -70,7 +74,9 @@ def test_past_and_plan_keep_the_budget_and_use_it(past, tmp_path, planning):
             assert word in line
 
 
-@pytest.mark.parametrize("planning", [{"slack": 0}, UNIFORM])
+@pytest.mark.parametrize(
+    "planning", [pytest.param({"slack": 0}, marks=pytest.mark.slow), UNIFORM]
+)
 def test_by_default_a_filter_holds_past_and_plan(past, planning):
     """The next run may be chosen by the last: divergences at one order add up."""
     plan = solve_from_book(_spec(planning=planning), past)
@@ -128,9 +134,8 @@ def test_the_rule_of_an_account_counts_with_what_is_reserved(past, tmp_path):
         InputError, match="rule: must be renyi, as of the account strict"
     ):
         solve_from_book(_spec(), past, limits=limits, rule="exact")
-    fresh = solve_from_book(
-        _spec(), (), limits={"strict": budgets.limits("strict")[:1]}
-    )
+    limited = {"strict": budgets.limits("strict")[:1]}
+    fresh = solve_from_book(_spec(), (), limits=limited)
     assert [budget.group for budget in fresh.book] == ["strict"]
 
 

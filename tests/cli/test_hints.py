@@ -26,21 +26,25 @@ def folder(tmp_path_factory):
     return place
 
 
-def test_explain_begins_with_what_the_plan_gives_whom(folder):
-    text = answer("explain", folder / "plan.json")
-    lines = text.splitlines()
+@pytest.fixture(scope="module")
+def explained(folder):
+    """What is said of the plan."""
+    return answer("explain", folder / "plan.json")
+
+
+def test_explain_begins_with_what_the_plan_gives_whom(explained):
+    lines = explained.splitlines()
     for line, group in zip(lines, ("strict", "medium", "loose"), strict=False):
         assert line.startswith(f"each client of {group} is protected by epsilon at")
     assert "poisson sampling; plan " in lines[3]
     assert "add_remove" in lines[3]
-    assert text.index("strict decides") < text.index("Risks: no attack exceeds")
-    assert text.index("Risks: no attack exceeds") < text.index("formula")
+    topics = ("strict decides", "Risks: no attack exceeds", "formula")
+    places = [explained.index(topic) for topic in topics]
+    assert places == sorted(places)
 
 
-def test_a_group_that_is_merged_is_said_to_get_another_epsilon(folder):
-    assert "with strict merged into medium (epsilon 6)" in answer(
-        "explain", folder / "plan.json"
-    )
+def test_a_group_that_is_merged_is_said_to_get_another_epsilon(explained):
+    assert "with strict merged into medium (epsilon 6)" in explained
 
 
 def test_what_if_says_the_numbers_of_solve(folder):
@@ -166,6 +170,7 @@ def test_without_an_installation_every_command_says_so(monkeypatch, tmp_path):
         assert refused(*words).startswith(rule)
 
 
+@pytest.mark.slow
 def test_an_own_name_replaces_only_itself(tmp_path):
     pytest.importorskip("torch")
     script = tmp_path / "mine.py"

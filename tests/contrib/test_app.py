@@ -82,6 +82,7 @@ def test_sliders_offer_the_own_value_and_the_nearest(desk):
     assert [epsilon.nearest(text) for text in typed] == [1.5, 40, 2, 2]
 
 
+@pytest.mark.slow
 def test_one_more_epsilon_buys_what_two_plans_differ_by():
     plan = solve(SPEC)
     for value in budget_values(plan, more_by=1):

@@ -34,7 +34,7 @@ class Page:
     names: Callable[[Path], dict[str, Any]] | None = None
     # accepted exit codes of commands that start with these words; 0 otherwise
     codes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    slow: bool = False  # whether the page takes more than a few seconds
+    slow: bool = False  # whether the page trains on made-up images, for long
     needs: str = ""  # a package without which the page is skipped
     # what python blocks print; empty: the indented lines of the page
     prints: str | None = None
@@ -112,6 +112,15 @@ PLAIN = (
     "data",
     "index", "own-data", "reference/data-options", "tutorials/flower",
 )  # fmt: skip
+SECONDS = (
+    "api",
+    "attacks",
+    "evidence/correlated-noise",
+    "own-data",
+    "report",
+    "tutorials/meeting",
+)
+"""Pages without such images that take several seconds: with the slow tests, too."""
 RUN = "simulate plan.json --algorithm planned --device cpu --seed 1 -o run"
 PAGES = {
     "README.md": Page(

@@ -19,7 +19,7 @@ from privplan.cli import main
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
 from privplan.yaml_text import load_yaml
-from tests.docs.pages import ELSEWHERE, PAGES, write_idx
+from tests.docs.pages import ELSEWHERE, PAGES, SECONDS, write_idx
 
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^```(\w*) ?(\S*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -124,13 +124,16 @@ def _toml(text):
         )
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(n, marks=[pytest.mark.slow] if p.slow else [])
-        for n, p in PAGES.items()
-    ],
-)
+def _each_page():
+    """Every page, the long ones for the slow tests."""
+    seconds = {f"docs/{name}.md" for name in SECONDS}
+    assert seconds <= set(PAGES)
+    for name, page in PAGES.items():
+        is_slow = page.slow or name in seconds
+        yield pytest.param(name, marks=[pytest.mark.slow] if is_slow else [])
+
+
+@pytest.mark.parametrize("name", list(_each_page()))
 @pytest.mark.filterwarnings("ignore")
 def test_the_blocks_of_the_page_run(name, tmp_path, monkeypatch, capsys):
     page = PAGES[name]

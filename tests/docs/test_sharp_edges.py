@@ -99,6 +99,7 @@ def test_a_fixed_grid():
     )
 
 
+@pytest.mark.slow
 def test_prv_misses_the_truth():
     from prv_accountant import PoissonSubsampledGaussianMechanism, PRVAccountant
 

@@ -45,9 +45,7 @@ def example(request, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "example",
     [
-        pytest.param(
-            name, marks=() if name in ("images", "regression") else pytest.mark.slow
-        )
+        pytest.param(name, marks=() if name == "regression" else pytest.mark.slow)
         for name in EXAMPLES
     ],
     indirect=True,

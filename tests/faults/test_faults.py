@@ -85,8 +85,15 @@ def failing(monkeypatch, code, after, part=None):
         yield
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
-@pytest.mark.parametrize("after", [0, 2])
+@pytest.mark.parametrize(
+    ("code", "after"),
+    [
+        (errno.ENOSPC, 0),
+        (errno.EIO, 2),
+        pytest.param(errno.ENOSPC, 2, marks=pytest.mark.slow),
+        pytest.param(errno.EIO, 0, marks=pytest.mark.slow),
+    ],
+)
 def test_a_disk_that_fails_at_any_write(
     code, after, plan, whole, tmp_path, monkeypatch
 ):
@@ -113,6 +120,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_a_file_that_outgrows_its_limit(plan, whole, tmp_path):
     plan.save(tmp_path / PLAN)
     size = (whole / LEDGER).stat().st_size * 2 // 3
@@ -204,6 +212,7 @@ main()
 """A program that hears Ctrl-C where the tests run in the background, too."""
 
 
+@pytest.mark.slow
 def test_ctrl_c_at_a_terminal(tmp_path):
     """All processes of a sweep hear it; one line is printed, and the sweep goes on."""
     data = spec_data(planning={"ratios": "balanced", "accountant": "pld"})

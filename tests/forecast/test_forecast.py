@@ -227,7 +227,7 @@ def test_a_forecast_takes_the_skew_of_the_proxy(folder):
 @pytest.mark.parametrize(
     ("unknown", "changes"),
     [
-        ("epsilon", {}),
+        pytest.param("epsilon", {}, marks=pytest.mark.slow),
         ("cohort", {}),
         pytest.param(
             "epsilon",

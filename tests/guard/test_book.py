@@ -37,6 +37,8 @@ def spec(epsilon, rounds=12, **changes):
         "delta": DELTA,
         "clipping_norm": 0.5,
         "model": {"name": "cnn-digits", "parameters": SIZE},
+        # Uniform ratios, which take no search.
+        "planning": {"ratios": "uniform"},
     }
     return Spec.parse({**data, **changes})
 

@@ -33,7 +33,9 @@ def counts(plan):
 
 @pytest.mark.parametrize("ratios", ["balanced", "noise"])
 @pytest.mark.parametrize("release", ["joint", "per_group"])
-@pytest.mark.parametrize("share", [None, 0.5, 1.0])
+@pytest.mark.parametrize(
+    "share", [None, pytest.param(0.5, marks=pytest.mark.slow), 1.0]
+)
 def test_every_group_counts_its_share(ratios, release, share):
     """0.85 where nothing is said; all weights at 1 are the shares of the clients."""
     plan = solve(

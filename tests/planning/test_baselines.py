@@ -193,7 +193,22 @@ def test_what_sample_and_scale_refuse():
         certificate_of(plan.model_copy(update={"groups": tuple(thin)}))
 
 
-@pytest.mark.parametrize("name", IDP_RATIOS)
+SLOW_PRESETS = ("gdpfed-cifar10", "gdpfed-shakespeare")
+
+
+def each_preset(**values_by_preset):
+    """Parameters of a test, the larger presets for the slow tests."""
+    parameters = []
+    for name, values in values_by_preset.items():
+        preset_name = f"gdpfed-{name}"
+        marks = pytest.mark.slow if preset_name in SLOW_PRESETS else ()
+        parameters.append(pytest.param(preset_name, *values, marks=marks))
+    return parameters
+
+
+@pytest.mark.parametrize(
+    "name", each_preset(fmnist=(), svhn=(), cifar10=(), shakespeare=())
+)
 def test_no_printed_ratios_share_one_noise_multiplier(name):
     """The printed ratios of Sample make the cohort; no single sigma meets the budgets.
 
@@ -220,16 +235,19 @@ def test_no_printed_ratios_share_one_noise_multiplier(name):
     assert all(e <= g.epsilon for e, g in zip(spent(plan), plan.groups, strict=True))
 
 
-def test_the_ratios_of_the_rule():
+@pytest.mark.parametrize(
+    ("name", "expected", "tolerance"),
+    each_preset(
+        fmnist=([0.54, 1.67, 3.79], 0.01),
+        svhn=([1.71, 4.62, 8.67], 0.02),
+        cifar10=([3.35, 9.29, 17.36], 0.03),
+        shakespeare=([3.61, 9.32, 17.07], 0.03),
+    ),
+)
+def test_the_ratios_of_the_rule(name, expected, tolerance):
     """What the rule gives for the four data sets, in percent."""
-
-    def percent(name):
-        return [100 * group.sampling_ratio for group in sampled(name).groups]
-
-    assert percent("gdpfed-fmnist") == pytest.approx([0.54, 1.67, 3.79], abs=0.01)
-    assert percent("gdpfed-svhn") == pytest.approx([1.71, 4.62, 8.67], abs=0.02)
-    assert percent("gdpfed-cifar10") == pytest.approx([3.35, 9.29, 17.36], abs=0.03)
-    assert percent("gdpfed-shakespeare") == pytest.approx([3.61, 9.32, 17.07], abs=0.03)
+    percent = [100 * group.sampling_ratio for group in sampled(name).groups]
+    assert percent == pytest.approx(expected, abs=tolerance)
 
 
 def test_the_default_saves_in_the_first_half_at_half_the_ratio():

@@ -36,16 +36,23 @@ LOOSE = [{**group, "epsilon": 20} for group in TWO]
 
 
 @pytest.mark.parametrize(
-    "sampling", ["poisson", pytest.param("fixed_size", marks=pytest.mark.slow)]
+    ("sampling", "stated_rounds"),
+    [
+        ("poisson", (80,)),
+        pytest.param("poisson", (10, 80), marks=pytest.mark.slow),
+        pytest.param("fixed_size", (10, 80), marks=pytest.mark.slow),
+    ],
 )
-def test_the_most_rounds_within_a_limit_on_uploads_have_fewer_clients(sampling):
+def test_the_most_rounds_within_a_limit_on_uploads_have_fewer_clients(
+    sampling, stated_rounds
+):
     """Whatever rounds the spec names; one round more has more noise."""
     uploads = 400
     target = 0.8
     limit = {"max_uploads": uploads}
     specs = [
         _spec(*TWO, sampling=sampling, rounds=rounds, planning=limit, cohort=600)
-        for rounds in (10, 80)
+        for rounds in stated_rounds
     ]
     plans = [
         solve_for(spec, {"noise": target}, "rounds", second_opinion=False)
@@ -67,6 +74,7 @@ def test_the_most_rounds_within_a_limit_on_uploads_have_fewer_clients(sampling):
     assert "limit" not in plans[0].warnings[0]
 
 
+@pytest.mark.slow
 def test_the_limit_that_ends_the_rounds_is_named():
     """One client of each group is the fewest, so 400 uploads are 200 rounds at most."""
     spec = _spec(*TWO, planning={"max_uploads": 400})

@@ -98,6 +98,7 @@ def test_a_plan_keeps_what_was_compared_and_shows_it():
     assert table.rows[2][1:] == ["-", "needs participation: server_draws"]
 
 
+@pytest.mark.slow
 def test_setting_a_is_at_least_as_good_as_ten_rounds_in_five_turns():
     planning = {"free": ["ratios", "weights"]}
     stated_plan = solve(setting_a("cyclic_allocation:5:10", None, planning))
@@ -113,8 +114,10 @@ def test_setting_a_is_at_least_as_good_as_ten_rounds_in_five_turns():
 @pytest.mark.parametrize(
     ("sampling", "cohort", "first_possible"),
     [
-        ("cyclic_poisson:2", 60, "server_draws"),
-        ("random_allocation:10", None, "clients_choose"),
+        pytest.param("cyclic_poisson:2", 60, "server_draws", marks=pytest.mark.slow),
+        pytest.param(
+            "random_allocation:10", None, "clients_choose", marks=pytest.mark.slow
+        ),
         ("banded_separation:10", None, "when_they_can"),
     ],
 )

@@ -21,7 +21,8 @@ from privplan.planning.task import error_of
 from tests.planning.problems import make_spec, members
 
 CASES = range(20)
-QUICK = (0, 1, 2, 8, 10, 11, 16, 18)  # cases that take a second or two
+# Each law, release and objective, in cases that take a second.
+QUICK = (1, 2, 10, 16)
 
 
 def random_spec(case):

@@ -524,11 +524,16 @@ def test_every_declared_setting_is_a_valid_spec():
                     )
 
 
-SLOW = pytest.param("robust-hdp", marks=pytest.mark.slow)  # plans of 60 groups
+# Plans of 60 groups, and of four data sets by each method.
+SLOW = ("robust-hdp", "gdpfed-plus")
 
 
 @pytest.mark.parametrize(
-    "paper", [*(name for name in stored.PAPERS.names() if name != "robust-hdp"), SLOW]
+    "paper",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else [])
+        for name in stored.PAPERS.names()
+    ],
 )
 def test_stored_runs_are_of_todays_settings_and_plans(paper):
     """A setting, a default or a plan that changes makes the stored row stale."""

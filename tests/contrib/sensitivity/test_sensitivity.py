@@ -13,7 +13,7 @@ from simulate.contrib.sensitivity.neighbours import SensitivityReport, Violation
 from tests.contrib.sensitivity.planted import PLANTED, RULES
 from tests.sabotage.bench import patched
 
-QUICK = ("planned", "CENTAUR", "DP-FedPGN")
+QUICK = ("planned", "CENTAUR")
 QUICK_FAULTS = (
     "scaled after clipping", "clipping skipped for non-finite norms", "head sent in clear",
     "personal parameters released", "personal state mixed between clients",

@@ -93,6 +93,7 @@ def test_rog_is_above_its_null_rows_and_not_under_noise(convolutional, trained):
     assert _gain(convolutional, "DP-FedAvg", "rog", 20, trained) < 0
 
 
+@pytest.mark.slow
 def test_the_papers_inversion_reads_fedavg_and_not_noise(dense):
     assert _gain(dense, "FedAvg", "ig-paper", 150) > 10
     assert _gain(dense, "DP-FedAvg", "ig-paper", 20) < 0
@@ -136,6 +137,7 @@ def test_the_rates_fall_as_published():
     assert rates == pytest.approx([0.1] * 3 + [0.01] * 2 + [1e-3] * 2 + [1e-4])
 
 
+@pytest.mark.slow
 def test_the_decoder_adds_detail(trained):
     data = load("digits")
     images = data.train_x[:200].float() / white(data)

@@ -174,7 +174,7 @@ def test_a_state_that_is_lost_at_resume_is_seen(tmp_path, monkeypatch):
         "cnn-2",
         "adapters:cnn-2",
         "mlp-digits",
-        "resnet-10:3x8x8:3",
+        pytest.param("resnet-10:3x8x8:3", marks=SLOW),
         pytest.param("lstm", marks=SLOW),
     ],
 )
@@ -192,7 +192,7 @@ def test_models_train_on_the_device_and_the_host_never_waits(name):
 
 
 def test_an_own_loss_waits_once_for_a_chunk():
-    network, inputs = _batch("resnet-10:3x8x8:3")
+    network, inputs = _batch("cnn-2")
     network = replace(network, objective=Objective(functional.cross_entropy))
     inputs[2][0, 1, 1] = PADDING
     expected = local_sgd(network, *inputs, learning_rate=0.1, workers=1)
@@ -206,7 +206,9 @@ def test_an_own_loss_waits_once_for_a_chunk():
         torch.testing.assert_close(updates.cpu(), expected, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["cnn-2", "resnet-10:3x8x8:3"])
+@pytest.mark.parametrize(
+    "name", ["cnn-2", pytest.param("resnet-10:3x8x8:3", marks=SLOW)]
+)
 def test_clients_of_a_large_model_train_one_after_another(name, monkeypatch):
     network, (theta, x, y) = _batch(name)
     expected = local_sgd(network, theta, x, y, learning_rate=0.1, workers=1)

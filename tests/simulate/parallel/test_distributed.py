@@ -41,7 +41,7 @@ TORCHRUN = [
     "--nproc-per-node=2",
 ]
 SECURE = (
-    "GDPFed+:secure",
+    pytest.param("GDPFed+:secure", marks=pytest.mark.slow),
     "planned:secure-discrete",
     pytest.param("DPFedAvg:secure", marks=pytest.mark.slow),
 )

@@ -407,7 +407,7 @@ def run_of(folder, planning, algorithm="GDPFed+"):
 @pytest.mark.parametrize(
     ("algorithm", "name"),
     [
-        ("GDPFed+", "GDPFed"),
+        pytest.param("GDPFed+", "GDPFed", marks=pytest.mark.slow),
         pytest.param("GDPFed+", "DP-FedAvg", marks=pytest.mark.slow),
         pytest.param("GDPFed+", "FedAvg", marks=pytest.mark.slow),
         pytest.param("DP-FedAvg", "FedAvg", marks=pytest.mark.slow),

@@ -64,10 +64,10 @@ def replay(folder, key, rounds=None):
     ("name", "noise", "planned"),
     [
         ("GDPFed+", "secure", {}),
-        ("GDPFed+", "secure-discrete", {}),
+        pytest.param("GDPFed+", "secure-discrete", {}, marks=pytest.mark.slow),
         ("planned", "secure-discrete", {"planning": "quantile"}),
         ("DP-FedAvg", "secure-discrete", {"sampling": "fixed_size"}),
-        ("FedAvg", "secure", {}),
+        pytest.param("FedAvg", "secure", {}, marks=pytest.mark.slow),
         pytest.param("DPFedAvg", "secure", {}, marks=pytest.mark.slow),
     ],
 )

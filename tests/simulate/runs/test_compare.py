@@ -118,6 +118,7 @@ def test_the_tabular_has_a_cell_for_each_column_and_escapes_names():
     assert r"a\_b epsilon" in head
 
 
+@pytest.mark.slow
 def test_a_cluster_reports_the_rounds_of_each_finished_run(tmp_path):
     data = load_yaml(preset("digits-planned"), "spec") | {"rounds": 2}
     plan = privplan.solve(privplan.Spec.parse(data), second_opinion=False)
