@@ -327,7 +327,7 @@ def main() -> None:
     device = device_named(chosen.device)
     sizes = Sizes(steps=10, batch=50, records=1280, repeats=chosen.repeats)
     if chosen.small:
-        sizes = Sizes(steps=1, batch=2, records=8, repeats=1)
+        sizes = Sizes(steps=1, batch=1, records=8, repeats=1)
     with exact_products():
         for name, experiment in EXPERIMENTS.items():
             if chosen.only in (None, name):

@@ -68,11 +68,11 @@ def visited(spec: Spec) -> list[tuple[int, float]]:
     return list(dict.fromkeys(points))
 
 
-def time_search(spec: Spec, samples: int) -> None:
+def time_search(spec: Spec, samples: int, runs: int) -> None:
     """Our solve against the same search with dp-accounting asked at some points."""
     problem = problem_of(spec)
     ours = []
-    for _ in range(RUNS):
+    for _ in range(runs):
         noise_curves._coarse_curve.cache_clear()
         pld_accountant._bounds.cache_clear()
         start = time.perf_counter()
@@ -93,7 +93,7 @@ def time_search(spec: Spec, samples: int) -> None:
     search_seconds = calibration_seconds * len(points)
     print(
         f"privplan.planning.solver, certificate included: {our_seconds:.2f} s "
-        f"(median of {RUNS})"
+        f"(median of {runs})"
     )
     print(
         f"dp-accounting: {calibration_seconds:.2f} s a calibration "
@@ -105,21 +105,21 @@ def time_search(spec: Spec, samples: int) -> None:
     )
 
 
-def time_command(name: str) -> None:
+def time_command(name: str, runs: int) -> None:
     """The whole command with the default objective."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "spec.yaml"
         text = preset(name)
         path.write_text(text[: text.index("planning:")])
         walls = []
-        for _ in range(RUNS):
+        for _ in range(runs):
             start = time.perf_counter()
             command = [sys.executable, "-m", "privplan", "solve", str(path)]
             subprocess.run(command, check=True, capture_output=True)
             walls.append(time.perf_counter() - start)
     print(
         f"privplan solve from the shell, imports included: {min(walls):.2f} s "
-        f"(best of {RUNS})"
+        f"(best of {runs})"
     )
 
 
@@ -147,12 +147,14 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="small sizes, in seconds")
     options = parser.parse_args()
     samples = SAMPLES
+    runs = RUNS
     names = [name for name in PRESETS if name.startswith("gdpfed")]
     if options.small:
         samples = 1
+        runs = 1
         names = []
-    time_search(spec_of(READY, accountant="pld", ratios="balanced"), samples)
-    time_command(READY)
+    time_search(spec_of(READY, accountant="pld", ratios="balanced"), samples, runs)
+    time_command(READY, runs)
     compare_presets(names)
 
 

@@ -30,7 +30,7 @@ from privplan.spec.presets import PRESETS, preset
 from privplan.spec.spec import Spec
 
 SPECS = 200
-SMALL = 10
+SMALL = 6
 LOWERED_BY = 1e-5  # of epsilon
 SHARP = 2e-6  # relative gap of the bounds below which nothing holds
 ADD_REMOVE_ONLY = (
@@ -196,7 +196,7 @@ def main() -> int:
     """Ask, and say what came of it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("path", type=Path, metavar="FILE.csv")
-    parser.add_argument("--small", action="store_true", help="ask ten specs")
+    parser.add_argument("--small", action="store_true", help="ask few specs")
     arguments = parser.parse_args()
 
     cases = [str(seed) for seed in range(SMALL if arguments.small else SPECS)]

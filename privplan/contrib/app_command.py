@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from importlib.util import find_spec
 
 import click
 
@@ -26,7 +27,9 @@ def command(spec: str | None, proxy: str | None, port: int, silent: bool) -> Non
     SPEC may also be a plan or a run folder. The page is served on this machine alone;
     Ctrl-C ends it.
     """
-    import marimo  # noqa: F401  # named when it is missing
+    # Only the process that serves the page imports it.
+    if find_spec("marimo") is None:
+        raise ModuleNotFoundError(name="marimo")
 
     from privplan.cli import render
     from privplan.contrib.app import HOST, Desk, answers, free_port, serve

@@ -18,7 +18,7 @@ PROGRAMS = [
 [_NAMES] = re.findall(r"^BENCHMARKS \?= (.+)$", (ROOT / "Makefile").read_text(), re.M)
 SMALL = {
     **{f"{name}.py": ("--small",) for name in _NAMES.split()},
-    "proofs.py": ("--small",),
+    "proofs.py": ("--small", "proofs.csv"),
     "bases.py": ("--small",),
     "host.py": ("--small",),
     "gpu_steps.py": ("--small", "--device", "cpu"),
