@@ -5,7 +5,7 @@
 upper bound, and about a bound 1e-5 of itself below the accountant's lower bound. A row
 of FILE.csv is a group; presets come first, and specs that it already has are not asked
 again. It exits with 1 where a bound is not proven, or a lowered one is. ``--small``
-asks ten specs.
+asks few specs.
 """
 
 from __future__ import annotations

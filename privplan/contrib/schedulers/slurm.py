@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, InvalidStateError
+from contextlib import suppress
 from typing import Any
 
 from privplan.clusters import Cluster
@@ -84,11 +85,19 @@ class JobExecutor(Executor):
             if future.cancelled():
                 job.cancel()
             elif job.done():
-                # A failed job raises here; the error is the future's.
-                try:
-                    future.set_result(job.result())
-                except Exception as error:
-                    future.set_exception(error)
+                # The future may have been cancelled since it was looked at.
+                with suppress(InvalidStateError):
+                    _hand_over(job, future)
             else:
                 continue
             self._open.remove((job, future))
+
+
+def _hand_over(job: Any, future: Future[Any]) -> None:
+    """Set the result of a job that has ended; of a failed one, its error."""
+    try:
+        result = job.result()
+    except Exception as error:
+        future.set_exception(error)
+    else:
+        future.set_result(result)

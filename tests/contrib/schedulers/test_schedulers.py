@@ -5,10 +5,12 @@ import time
 import tomllib
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from privplan import clusters, processes
+from privplan.contrib.schedulers import slurm
 from privplan.errors import InputError
 from privplan.processes import LostWorkerError, in_jobs
 from privplan.record import RunRecord
@@ -118,3 +120,31 @@ def test_a_wrong_address_is_one_line(address, words, monkeypatch):
     monkeypatch.setattr(module, "CONNECT_SECONDS", 1)
     with pytest.raises(InputError, match=words), clusters.spread_on(address):
         pass
+
+
+class Ended:
+    """A job that has failed, and whose future is cancelled while it is asked."""
+
+    future = None
+
+    def done(self):
+        return True
+
+    def cancel(self):
+        pass
+
+    def result(self):
+        self.future.cancel()
+        raise RuntimeError("the worker died")
+
+
+def test_a_future_that_is_cancelled_while_its_job_fails_ends_no_watch():
+    jobs = [Ended(), Ended()]
+    waiting = iter(jobs)
+    executor = slurm.JobExecutor(SimpleNamespace(submit=lambda work: next(waiting)))
+    executor.shutdown()  # no watcher: the test looks itself
+    for job in jobs:
+        job.future = executor.submit(None)
+    executor._look()
+    assert [job.future.cancelled() for job in jobs] == [True, True]
+    assert executor._open == []
