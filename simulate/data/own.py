@@ -61,7 +61,7 @@ class TableOptions(RecordOptions, total=False):
 
     label: str | Sequence[str]
     groups: Mapping[str, str]
-    statistics: Mapping[str, Mapping[str, Any]]
+    statistics: Mapping[str, Mapping[str, Any]] | Path | str
     test: Data
     test_of_others: bool
     classes: Sequence[object]
@@ -69,7 +69,7 @@ class TableOptions(RecordOptions, total=False):
 
 
 @checked_init
-@dataclass
+@dataclass(repr=False)
 class Data(Guided, metaclass=GuidedKind):
     """Labelled records, with the client and the privacy group of each.
 
@@ -172,6 +172,12 @@ class Data(Guided, metaclass=GuidedKind):
         from simulate.data.own_files import from_table
 
         return from_table(table, **arguments)
+
+    def __repr__(self) -> str:
+        """How many records and clients there are; none of them is shown."""
+        shape = " x ".join(map(str, self.shape)) or "one number"
+        clients = 0 if self.clients is None else len(set(self.clients))
+        return f"Data: {len(self.records)} records of {shape}, {clients} named clients"
 
     @property
     def kind(self) -> Literal["image", "tokens"]:

@@ -76,11 +76,6 @@ def _table(path: Path, options: DataOptions, test: Data | None) -> Data:
     )
     if options.is_of_others:
         columns, options = _without_clients(columns, options)
-    statistics: Statistics | None = None
-    if str(options.statistics) == "none":
-        statistics = AS_THEY_ARE
-    elif options.statistics is not None:
-        statistics = read_statistics(options.statistics)
     return from_table(
         columns,
         label=options.label,
@@ -89,7 +84,7 @@ def _table(path: Path, options: DataOptions, test: Data | None) -> Data:
         groups=_groups_csv(options),
         features=options.features,
         codes=options.codes,
-        statistics=statistics,
+        statistics=options.statistics,
         test=test,
         test_share=options.test_share,
         task=options.task,
@@ -124,7 +119,7 @@ def from_table(
     groups: Mapping[str, str] | None = None,
     features: Sequence[str] = (),
     codes: Sequence[str] = (),
-    statistics: Statistics | None = None,
+    statistics: Statistics | Path | str | None = None,
     **arguments: Any,
 ) -> Data:
     """``Data`` of a table with named columns.
@@ -139,13 +134,18 @@ def from_table(
             empty.
         codes: names of features whose whole numbers from 0 are inputs as they are, such
             as rows of an ``nn.Embedding``; without other features the inputs are int64.
-        statistics: public statistics of the features (``simulate.data.encoding``).
+        statistics: public statistics of the features (``simulate.data.encoding``), or
+            the JSON file that holds them; the word ``none`` where all are standardised.
         arguments: others of ``Data``.
 
     Raises:
         InputError: for a column that is missing, or named twice, or cannot be read.
     """
     columns = columns_of(table)
+    if str(statistics) == "none":
+        statistics = AS_THEY_ARE
+    elif isinstance(statistics, Path | str):
+        statistics = read_statistics(Path(statistics))
     if isinstance(label, str):
         labels = label.split(",")
     else:

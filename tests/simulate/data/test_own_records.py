@@ -7,6 +7,7 @@ from torch import nn
 
 import simulate
 from privplan.errors import InputError
+from simulate.data.own import Data
 from simulate.data.own_files import from_table
 from simulate.models.own import OwnModel
 from simulate.models.own_checks import probe_of
@@ -149,3 +150,19 @@ def test_clients_that_look_alike_are_refused(alike):
         data(client=client, group=None)
     client = ["s5"] * 399 + ["S5"]
     assert len(set(data(client=client, group=None).clients)) == 2
+
+
+def test_a_value_of_own_data_shows_no_record():
+    data = Data(np.full((4, 2), 0.123), [0, 1, 0, 1], client=["ann", "ann", "bo", "cy"])
+    assert repr(data) == "Data: 4 records of 2, 3 named clients"
+
+
+def test_statistics_of_a_table_may_be_a_file(tmp_path):
+    path = tmp_path / "statistics.json"
+    path.write_text('{"age": {"mean": 50, "std": 10}}')
+    table = {"age": [40, 60, 50], "ill": [0, 1, 1]}
+    for statistics in (path, str(path), {"age": {"mean": 50, "std": 10}}):
+        data = Data.from_table(table, label="ill", statistics=statistics)
+        assert data.records.flatten().tolist() == [-1, 1, 0]
+    plain = Data.from_table(table, label="ill", statistics="none")
+    assert plain.records.flatten().tolist() == [40, 60, 50]
