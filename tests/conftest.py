@@ -29,6 +29,8 @@ def pytest_collection_finish():
     os.fsync = lambda descriptor: None
     gc.collect()
     gc.freeze()
+    # Fewer looks at what the tests make, most of which goes without them.
+    gc.set_threshold(50_000, 20, 50)
 
 
 @pytest.fixture

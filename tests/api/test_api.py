@@ -145,13 +145,14 @@ def test_first_guesses_work_or_name_the_right_call(guess, namespace):
     assert phrase in str(caught.value)
 
 
-SLOW_PROGRAM = 11  # it draws a frontier
+# They draw a frontier, and compare runs and plans.
+SLOW_PROGRAMS = (7, 8, 11)
 
 
 @pytest.mark.parametrize(
     "number",
     [
-        pytest.param(number, marks=pytest.mark.slow if number == SLOW_PROGRAM else ())
+        pytest.param(number, marks=pytest.mark.slow if number in SLOW_PROGRAMS else ())
         for number in range(len(PROGRAMS))
     ],
 )

@@ -113,11 +113,17 @@ PLAIN = (
     "index", "own-data", "reference/data-options", "tutorials/flower",
 )  # fmt: skip
 SECONDS = (
+    "adapters",
     "api",
     "attacks",
+    "budgets",
     "evidence/correlated-noise",
+    "evidence/reproduction",
     "own-data",
+    "reference/hospitals",
+    "replay",
     "report",
+    "tracking",
     "tutorials/meeting",
 )
 """Pages without such images that take several seconds: with the slow tests, too."""

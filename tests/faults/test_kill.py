@@ -213,7 +213,7 @@ def killed(name, kills, inputs, folder, generator):
 
 
 @pytest.mark.parametrize(
-    "name", ["simulate", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
+    "name", [pytest.param(name, marks=pytest.mark.slow) for name in ("simulate", *SLOW)]
 )
 def test_killed_once(name, inputs, tmp_path):
     count = killed(name, 1, inputs, tmp_path, random.Random(SEED))

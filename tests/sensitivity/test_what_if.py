@@ -179,7 +179,7 @@ def test_command_writes_table_and_plot(tmp_path):
     assert "vary: " in refused("what-if", spec, "--vary", "rounds")
 
 
-PLANNING = {"accountant": "rdp", "ratios": "balanced"}
+PLANNING = {"accountant": "rdp", "ratios": "noise"}
 
 
 @pytest.fixture(scope="module")

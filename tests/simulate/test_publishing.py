@@ -45,6 +45,12 @@ def run(short_plan, tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def published(run, tmp_path_factory):
+    """The bundle of a run of which all rounds were executed again."""
+    return publish(run, tmp_path_factory.mktemp("published") / "bundle").folder
+
+
 @pytest.fixture
 def copy(run, tmp_path):
     return shutil.copytree(run, tmp_path / "run")
@@ -55,13 +61,12 @@ def _contents(folder):
 
 
 def test_a_bundle_holds_four_files_and_the_model_that_was_trained(
-    run, short_plan, tmp_path
+    run, published, short_plan, tmp_path
 ):
-    publish(run, tmp_path / "bundle")
     publish(run, tmp_path / "again")
-    assert set(_contents(tmp_path / "bundle")) == FILES
-    assert _contents(tmp_path / "bundle") == _contents(tmp_path / "again")
-    bundle = Bundle.load(tmp_path / "bundle")
+    assert set(_contents(published)) == FILES
+    assert _contents(published) == _contents(tmp_path / "again")
+    bundle = Bundle.load(published)
     verdict = bundle.verdict
     assert (verdict.level, verdict.executed, verdict.rounds) == ("executed", 8, 8)
     assert (verdict.model, verdict.initial, verdict.algorithm) == (
@@ -83,7 +88,7 @@ def test_a_bundle_holds_four_files_and_the_model_that_was_trained(
 
 
 def test_no_bit_of_the_model_is_the_trainers_choice(
-    run, short_plan, tmp_path, monkeypatch
+    published, short_plan, tmp_path, monkeypatch
 ):
     """A trainer who writes a message into the last bits of all releases."""
     honest = mechanisms._released
@@ -95,12 +100,11 @@ def test_no_bit_of_the_model_is_the_trainers_choice(
         hidden = ((bits & ~3) | message).view(torch.float32)
         return replace(released, vector=hidden)
 
-    publish(run, tmp_path / "honest")
     monkeypatch.setattr(mechanisms, "_released", with_message)
     execute(Request(short_plan, "planned", "digits", tmp_path / "run", seed=2))
     monkeypatch.undo()
     publish(tmp_path / "run", tmp_path / "bundle")
-    assert _contents(tmp_path / "bundle") == _contents(tmp_path / "honest")
+    assert _contents(tmp_path / "bundle") == _contents(published)
 
     # Computed from the releases the model would carry the message, so there is none.
     done = privplan_command(
@@ -339,14 +343,13 @@ def test_what_an_own_server_makes_of_the_data_is_not_published(
 
 
 def test_releases_that_are_too_large_to_be_stored_are_executed_again(
-    short_plan, run, tmp_path, monkeypatch
+    short_plan, published, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(evidence_writer, "MOST_BYTES", 1000)
     arguments = {"dataset": "digits", "seed": 2, "folder": tmp_path / "large"}
     trained = simulate.train(short_plan, **arguments)
     bundle = trained.publish(tmp_path / "bundle")
-    publish(run, tmp_path / "stored")
-    for name, values in Bundle.load(tmp_path / "stored").parameters.items():
+    for name, values in Bundle.load(published).parameters.items():
         np.testing.assert_allclose(bundle.parameters[name], values, rtol=0, atol=1e-5)
     with pytest.raises(UnverifiedRunError, match="the releases of all rounds"):
         publish(tmp_path / "large", tmp_path / "other", rounds=1)
@@ -373,12 +376,6 @@ CHANGED = {
 def _gap(path):
     content = path.read_bytes()
     path.write_bytes(content + b"clear sums")
-
-
-@pytest.fixture(scope="module")
-def published(run, tmp_path_factory):
-    """The bundle of a run of which all rounds were executed again."""
-    return publish(run, tmp_path_factory.mktemp("published") / "bundle").folder
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ pytestmark = pytest.mark.filterwarnings("default")  # of the libraries
 
 
 @pytest.mark.parametrize(
-    "kind", ["dask", pytest.param("slurm", marks=pytest.mark.slow)]
+    "kind", [pytest.param(kind, marks=pytest.mark.slow) for kind in ("dask", "slurm")]
 )
 def test_results_errors_and_dead_workers(kind):
     with ADDRESSES[kind]() as address, clusters.spread_on(address):

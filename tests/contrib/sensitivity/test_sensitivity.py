@@ -79,6 +79,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "sensitivity-tests.md").read_text()
 [EXAMPLE] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
+@pytest.mark.slow
 def test_the_example_runs(capsys):
     exec(compile(EXAMPLE, "sensitivity-tests.md", "exec"), {})
     assert "per group 57 84 1.000" in capsys.readouterr().out

@@ -387,6 +387,7 @@ def write_line_spec(workplace):
     )
 
 
+@pytest.mark.slow
 def test_a_regression_is_compared_replayed_and_shown_by_its_metric(
     workplace, monkeypatch
 ):

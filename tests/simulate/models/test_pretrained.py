@@ -66,7 +66,11 @@ def records(shape, lead):
 
 
 @pytest.mark.parametrize(
-    ("kind", "shape", "classes"), [("vit", (3, 16, 16), 4), ("roberta", (12,), 3)]
+    ("kind", "shape", "classes"),
+    [
+        pytest.param("vit", (3, 16, 16), 4, marks=pytest.mark.slow),
+        ("roberta", (12,), 3),
+    ],
 )
 def test_weights_on_disk_give_the_library_s_logits_and_gradients(
     weights, kind, shape, classes

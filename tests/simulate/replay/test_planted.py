@@ -32,12 +32,12 @@ from simulate.runs.request import Request, prepare
 from simulate.runs.run import run_prepared
 from tests.sabotage.fault import each_released, with_components
 from tests.sabotage.kinds.rounds import CLEAR, stepping
-from tests.simulate.replay.runs import comparison, replayed, short_plan
+from tests.simulate.replay.runs import ROUNDS, comparison, replayed, short_plan
 
 
 def digits(**changes):
-    """The digits preset with six rounds, and some changes."""
-    data = {**load_yaml(preset("digits"), "spec"), "rounds": 6, **changes}
+    """The digits preset with three rounds, and some changes."""
+    data = {**load_yaml(preset("digits"), "spec"), "rounds": ROUNDS, **changes}
     return solve(Spec.parse(data), second_opinion=False)
 
 
@@ -89,7 +89,9 @@ def test_clear_sums_in_the_steps_are_found(algorithm, changes, tmp_path):
 def test_a_last_step_by_clear_sums_reaches_no_model(algorithm, tmp_path):
     """Nothing is trained from it: the model of the releases is another one."""
     plan = digits(**MOMENTUM)
-    wrong = trained(tmp_path / "run", plan, algorithm, stepping(only_last(CLEAR, 6)))
+    wrong = trained(
+        tmp_path / "run", plan, algorithm, stepping(only_last(CLEAR, ROUNDS))
+    )
     honest = trained(tmp_path / "honest", plan, algorithm)
     vector = final_vector(tmp_path / "run").vector
     assert torch.equal(vector, honest)
