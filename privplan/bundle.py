@@ -53,6 +53,7 @@ from privplan.values import (
 )
 
 CERTIFICATE = "certificate.json"
+DEPLOYMENT = "deployment"  # the algorithm of a run that a guard executed
 MODEL = "model.safetensors"
 FILES = frozenset({PLAN, CERTIFICATE, VERDICT, MODEL})
 DIGITS = 6  # significant digits of a bound on epsilon in a bundle, rounded outwards
@@ -85,6 +86,7 @@ class PublishedVerdict(Checked):
         plan: digest of the plan, to be compared with the approved one.
         approved: whether the publisher compared it with the plan that was approved.
             Else its names and numbers are whatever the trainer wrote.
+        believed: own code of the trainer that decides what clients send.
         released: how many rounds released something, where not all did.
         unit: whom the budgets protect.
         level: ``executed`` where all rounds were executed again and agree, and the
@@ -113,6 +115,9 @@ class PublishedVerdict(Checked):
     model: Literal["all", "shared", "none"]
     initial: Literal["seed", "plan", "module"] | None = None
     approved: bool = False
+    believed: tuple[Literal["module", "loss"], ...] = Field(
+        (), exclude_if=lambda parts: not parts
+    )
     released: Natural | None = Field(None, exclude_if=is_none)
     privplan: Version  # version that made the bundle
     groups: Named[GroupPromise]
@@ -144,6 +149,9 @@ class PublishedVerdict(Checked):
         if is_executed == (self.model == "none"):
             text = "must be none where the level is recorded, and only there"
             yield Fault("model", text, self.model)
+        if self.algorithm == DEPLOYMENT and (self.executed or self.noise == "seeded"):
+            text = "must be a simulation's: no deployment is executed again"
+            yield Fault("algorithm", text, self.algorithm)
         if (self.model == "none") != (self.initial is None):
             text = "must be given with a model, and only then"
             yield Fault("initial", text, self.initial)
@@ -166,6 +174,8 @@ class PublishedVerdict(Checked):
         plan = f"plan {self.plan[:12]}"
         if not self.approved:
             plan += " (not compared with an approved one)"
+        if self.believed:
+            checked += f", the code of its own {' and '.join(self.believed)} believed"
         outcome = "kept"
         if self.noise == "seeded":
             outcome = "kept (simulation)"

@@ -217,10 +217,21 @@ def locked(folder: Path) -> Iterator[Callable[[], bool]]:
         except OSError:
             rule = "must not be in use by another run"
             raise InputError.one("output", rule, str(folder)) from None
-        for part in folder.glob(".*.tmp"):
-            if TEMPORARY.fullmatch(part.name):
-                _remove_if_ended(part)
-        yield is_held
+        _remove_parts(folder)
+        process = os.getpid()
+        try:
+            yield is_held
+        finally:
+            # A forked child has the same lock, and would keep it after its parent.
+            if os.getpid() == process:
+                fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def _remove_parts(folder: Path) -> None:
+    """Remove what killed writers left in a folder."""
+    for part in folder.glob(".*.tmp"):
+        if TEMPORARY.fullmatch(part.name):
+            _remove_if_ended(part)
 
 
 def missing_folders(folder: Path) -> list[Path]:

@@ -24,6 +24,7 @@ from privplan.accounting.accountant import (
 from privplan.accounting.certificate import CertificateRow, certify
 from privplan.accounting.release import SHORT, Relation
 from privplan.bundle import (
+    DEPLOYMENT,
     DIGITS,
     Bundle,
     GroupPromise,
@@ -56,7 +57,7 @@ NEEDS_PLAN = (
     "did not show that its data are public: names and numbers of the run's own plan may "
     "say anything of them"
 )
-DEPLOYMENT = (
+NO_DEPLOYED_MODEL = (
     "a deployment's model is not in its folder: only plan, certificate and verdict"
 )
 NO_MODEL = (
@@ -176,7 +177,7 @@ def bundle_of(
         notes.append(NOT_APPROVED)
     model = None
     if loaded.record.seed is None:
-        notes.append(DEPLOYMENT)
+        notes.append(NO_DEPLOYED_MODEL)
     else:
         model = _computed_model(loaded, chosen)
         if model is None:
@@ -247,6 +248,7 @@ def _bundle(
         model="none" if model is None else model.kind,
         initial=None if model is None else model.initial,
         approved=is_approved,
+        believed=_believed(run),
         released=_released_rounds(run),
         privplan=own_version(),
         groups=tuple(promises),
@@ -261,7 +263,17 @@ def _method(run: Run, model: PublishedModel | None) -> str:
     """What trained: a registered name, as a free one could say anything."""
     if model is not None:
         return model.algorithm
-    return "deployment" if run.record.seed is None else "a method not shown"
+    return DEPLOYMENT if run.record.seed is None else "a method not shown"
+
+
+def _believed(run: Run) -> tuple[Literal["module", "loss"], ...]:
+    """Which code of the trainer decides what clients send, and is believed."""
+    parts: list[Literal["module", "loss"]] = []
+    if "own_model" in run.record.configuration:
+        parts.append("module")
+    if "own_loss" in run.record.configuration:
+        parts.append("loss")
+    return tuple(parts)
 
 
 def _released_rounds(run: Run) -> int | None:
@@ -328,6 +340,12 @@ def _contradictions(plan: Plan, verdict: PublishedVerdict) -> Iterator[Fault]:
         if written != value:
             rule = f"must be {value}, as in plan.json"
             yield Fault(f"bundle.verdict.{field}", rule, written)
+
+    # Parameters with which a model began are in the plan, or nowhere.
+    begins_by_plan = plan.spec.model.initial is not None
+    if verdict.initial is not None and begins_by_plan != (verdict.initial == "plan"):
+        rule = "must be plan where plan.json names initial parameters, and only there"
+        yield Fault("bundle.verdict.initial", rule, verdict.initial)
 
     for group, promise in zip(plan.groups, verdict.groups, strict=True):
         field = f"bundle.verdict.groups.{group.name}"

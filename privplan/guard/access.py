@@ -15,21 +15,20 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-from privplan.errors import InputError, PrivplanError
+from privplan.errors import InputError
 
 
 class Access:
     """Lets in one thread at a time, of one process.
 
-    A thread that is in may enter again, since a method calls others. Nobody is let in
-    after a call that did not come to its end: what it left in memory may differ from
-    what is on disk, and opening the folder again reads what is there.
+    Nobody is let in before a call that changes the guard came to its end, not even a
+    signal handler in the midst of it, nor after one that never will: what it left in
+    memory may differ from what is on disk. Opening the folder again reads the disk.
     """
 
     def __init__(self) -> None:
         self._process = os.getpid()
         self._lock = threading.RLock()
-        self._depth = 0  # of calls within calls
         # What began to change the guard and did not end yet, or never will.
         self._unfinished = ""
 
@@ -41,8 +40,8 @@ class Access:
                 a call that did not come to its end.
         """
         self._enter()
-        if self._depth == 1 and self._unfinished:
-            self.__exit__()
+        if self._unfinished:
+            self._lock.release()
             rule = (
                 "must be closed and opened again, which goes on with what is on disk: "
                 "a call did not come to its end"
@@ -50,7 +49,6 @@ class Access:
             raise InputError.one("guard", rule, self._unfinished)
 
     def __exit__(self, *error: object) -> None:
-        self._depth -= 1
         self._lock.release()
 
     def _enter(self) -> None:
@@ -60,7 +58,6 @@ class Access:
             rule = f"must be used in the process that opened it, {self._process}"
             raise InputError.one("guard", rule, f"process {process}")
         self._lock.acquire()
-        self._depth += 1
 
     @property
     def is_whole(self) -> bool:
@@ -74,20 +71,21 @@ class Access:
         try:
             yield self.is_whole
         finally:
-            self.__exit__()
+            self._lock.release()
 
     @contextmanager
     def changes(self, name: str) -> Iterator[None]:
-        """A call that may be refused, and else comes to its end.
+        """A call that comes to its end, or ends by an error before it changed anything.
 
-        An interruption, such as Ctrl-C or a time limit, leaves it unfinished.
+        An interruption, such as Ctrl-C, leaves it unfinished, and so does every error
+        within a step that must be whole.
         """
         outer = self._unfinished
         self._unfinished = name
         try:
             yield
-        except PrivplanError:
-            # A refusal comes before the first change, unless a step was not whole.
+        except Exception:
+            # It came before the first change, unless a step was not whole.
             if self._unfinished == name:
                 self._unfinished = outer
             raise

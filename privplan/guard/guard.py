@@ -68,6 +68,18 @@ if TYPE_CHECKING:
     from privplan.verification.verdict import Verdict
 
 
+def _array(name: str, values: object) -> np.ndarray:
+    """Numbers of a model as an array; tensors of other libraries become one."""
+    rule = "must hold arrays of numbers"
+    try:
+        array = np.asarray(values)
+    except Exception as error:  # whatever the other library raises
+        raise InputError.one(f"model.{name}", rule, type(error).__name__) from None
+    if array.dtype.kind not in "fiub":
+        raise InputError.one(f"model.{name}", rule, f"an array of {array.dtype}")
+    return array
+
+
 Model = np.ndarray | Mapping[str, np.ndarray]
 VECTOR = "model"  # name of the array of a model that is one vector
 
@@ -329,6 +341,9 @@ class Guard:
     @exclusive
     def refusal(self) -> str | None:
         """Why the next release is refused, one line; None when it may happen."""
+        return self._refusal()
+
+    def _refusal(self) -> str | None:
         if self._book is not None and self._book.lost:
             return self._book.lost
         if not self._is_running:
@@ -464,10 +479,8 @@ class Guard:
             rule = "must be released before it is recorded"
             raise InputError.one("round", rule, round_)
         if model is not None:
-            if isinstance(model, Mapping):
-                arrays = model
-            else:
-                arrays = {VECTOR: model}
+            arrays = model if isinstance(model, Mapping) else {VECTOR: model}
+            arrays = {name: _array(name, values) for name, values in arrays.items()}
             self._storage.save_model(round_, arrays)
         if is_pending:
             self._book_pending()
@@ -571,7 +584,14 @@ class Guard:
 
     @changing
     def finish(self) -> None:
-        """End the run: complete when all rounds are booked, else stopped for good."""
+        """End the run: complete when all rounds are booked, else stopped for good.
+
+        Raises:
+            InputError: before the first round is booked: there is no run yet.
+        """
+        if not self._storage.records and self._pending is None:
+            rule = "must be released or fail before the run is finished"
+            raise InputError.one("round", rule, self.round)
         self._pass_fence()
         self._book_pending()
         if self._is_running:
@@ -643,6 +663,8 @@ class Guard:
         """Hand out the stored release, once it is past the fence of the book."""
         if self._pending is None or self._is_handed_out:
             return
+        # A signal handler may have closed the guard while it released.
+        self._require_folder()
         if self._book is not None:
             try:
                 self._book.pass_fence(self._pending.records)
@@ -692,9 +714,7 @@ class Guard:
 
     def _check_next(self, round_: int) -> None:
         """Refuse a round that is not the next one, and one of a folder that is free."""
-        if not self._holds_folder():
-            rule = "must be held by an open guard, which keeps its lock"
-            raise InputError.one("ledger", rule, str(self.folder))
+        self._require_folder()
         expected = self.round
         if round_ != expected:
             rule = (
@@ -706,8 +726,14 @@ class Guard:
             rule = "must be recorded, since it was released; release returns its bits"
             raise InputError.one("round", rule, round_)
 
+    def _require_folder(self) -> None:
+        """Refuse to go on in a folder that another guard may hold."""
+        if not self._holds_folder():
+            rule = "must be held by an open guard, which keeps its lock"
+            raise InputError.one("ledger", rule, str(self.folder))
+
     def _allow_release(self) -> None:
         """Refuse the next round's release where it may not happen."""
-        refusal = self.refusal()
+        refusal = self._refusal()
         if refusal is not None:
             raise BudgetExceededError(refusal)

@@ -158,7 +158,7 @@ def _real_numbers(update: object) -> np.ndarray:
     rule = "must be an array of real numbers"
     try:
         array = np.asarray(update)
-    except (ValueError, TypeError):
+    except Exception:  # such as that of a tensor with a gradient
         raise InputError.one("update", rule, type(update).__name__) from None
     if array.dtype.kind not in "fiub":
         raise InputError.one("update", rule, f"an array of {array.dtype}")

@@ -197,6 +197,11 @@ def _kept_as_executed(verdict: Verdict) -> str:
         )
     if verdict.level == "executed" and verdict.claimed:
         text += f"; {verdict.claimed}"
+    # Each client's update is whatever this code makes of whichever records it has.
+    believed = {"module": verdict.own_model, "loss": verdict.own_loss}
+    own_code = " and ".join(part for part, is_own in believed.items() if is_own)
+    if own_code:
+        text += f"; the code of its own {own_code} is believed"
     return text
 
 

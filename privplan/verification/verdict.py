@@ -130,6 +130,7 @@ class Verdict(Shown, Value):
         not_finite: whether the score was measured and is not a finite number.
         own_data: whether the run says that its data are no registered public ones.
         own_model: whether it says that its model is a module of the user.
+        own_loss: whether it says that its loss is a function of the user.
         tuned: whether it says that numbers were chosen by training on its people
             before.
         tested_on_others: whether it says that its test records are of people who are no
@@ -159,6 +160,7 @@ class Verdict(Shown, Value):
     not_finite: bool = Field(False, exclude_if=_is_false)
     own_data: bool = Field(False, exclude_if=_is_false)
     own_model: bool = Field(False, exclude_if=_is_false)
+    own_loss: bool = Field(False, exclude_if=_is_false)
     tuned: bool = Field(False, exclude_if=_is_false)
     tested_on_others: bool = Field(False, exclude_if=_is_false)
     plan_digest: str

@@ -280,6 +280,7 @@ def _verdict_of(run: Run, not_executed: str) -> Verdict:
         not_finite=record.accuracy is None and scored_badly,
         own_data=record.is_on_own_data,
         own_model="own_model" in record.configuration,
+        own_loss="own_loss" in record.configuration,
         tuned=bool(record.configuration.get("tuned")),
         tested_on_others=record.configuration.get("test") == "others",
         plan_digest=run.plan.digest,

@@ -179,7 +179,7 @@ def simulate_command(
     for line in recipe_of_own(request):
         render.warn(line)
     if plan_only is not None:
-        _write_executed_plan(request, plan_only)
+        _write_executed_plan(request, plan, plan_only)
         return
     request = replace(request, witnessing=context.meta.get(WITNESSING))
     with process_group(cuda=request.device != "cpu") as ranks:
@@ -189,10 +189,12 @@ def simulate_command(
             execute_nonzero_rank(request, ranks)
 
 
-def _write_executed_plan(request: Request, path: Path) -> None:
+def _write_executed_plan(request: Request, source: Path, path: Path) -> None:
     """Write the plan that a method executes: some make another one of PLAN's spec."""
+    from privplan.files import refuse_overwriting
     from simulate.runs.request import SEEDED, prepare
 
+    refuse_overwriting([source], [path])
     # A key of the noise is not needed and would be refused beside a finished run.
     executed = prepare(replace(request, noise=SEEDED, noise_key_file=None))
     plan = executed.algorithm.plan

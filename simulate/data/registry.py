@@ -58,6 +58,8 @@ def load(name: str, data_dir: Path | None = None, download: bool = False) -> Dat
         # Sorted, since the registry's order depends on what was imported first.
         names = sorted(DATASETS)
         raise InputError.one("dataset", one_of(names, base), name)
+    # The published records are known by the registered spelling, not by the user's.
+    registered = DATASETS.name_of(registered)
     if colon and not _is_count(count):
         rule = (
             f"must be {registered} or {registered}:RECORDS, RECORDS from 1 to 999999999"

@@ -467,6 +467,8 @@ class Replay:
         all_executed = len(trained) == self.plan.spec.rounds
         if all_executed and self.comparisons.missing == NOT_STORED:
             self.comparisons.missing = ""
+            claims = [self.comparisons.claimed, "it stores no release to compare"]
+            self.comparisons.claimed = "; ".join(filter(None, claims))
         return trained
 
     def _rounds_in_turn(

@@ -111,7 +111,8 @@ def test_no_round_is_handed_out_twice_wherever_it_is_interrupted(
         guard.close()
         with Guard(two_groups(ROUNDS), folder, book, population=str(number)) as again:
             take_rounds(again, handed_out)
-        assert again.verdict().outcome == "kept", number
+        verdict = again.verdict()
+        assert verdict.outcome == "kept", (number, verdict.failed)
         assert {len(bits) for bits in handed_out.values()} == {1}, number
     assert ends > 4 * ROUNDS
     guard.close()
@@ -153,3 +154,103 @@ def test_a_refusal_ends_no_guard(tmp_path):
             guard.add(1, "strict", guard.draw(1).members[0][1], [[1.0], [1.0, 2.0]])
         assert guard.access.is_whole
         guard.release(1)
+
+
+@pytest.mark.parametrize("name", ["release", "released", "finish", "interrupted"])
+def test_a_signal_handler_changes_nothing_in_the_midst_of_a_release(
+    name, tmp_path, monkeypatch
+):
+    """As one that ends a job which is preempted, while noise.jsonl is written."""
+    refused = []
+    guard = Guard(two_groups(ROUNDS), tmp_path)
+
+    def handled(*args, **options):
+        calls = {"finish": guard.finish, "interrupted": lambda: guard.interrupted}
+        call = calls.get(name, lambda: getattr(guard, name)(1))
+        with pytest.raises(InputError, match="a call did not come to its end"):
+            call()
+        refused.append(name)
+        return append(*args, **options)
+
+    append = storage.append_bytes
+    guard.draw(1)
+    with monkeypatch.context() as patched:
+        patched.setattr(storage, "append_bytes", handled)
+        released = guard.release(1)
+    assert refused == [name]
+    guard.record(1, released.mean)
+    guard.finish()
+    assert guard.verdict().outcome == "kept"
+    guard.close()
+
+
+def test_a_release_is_not_handed_out_by_a_guard_that_was_closed(tmp_path, monkeypatch):
+    guard = Guard(two_groups(ROUNDS), tmp_path)
+    append = storage.append_bytes
+
+    def handled(*args, **options):
+        guard.close()
+        return append(*args, **options)
+
+    guard.draw(1)
+    with monkeypatch.context() as patched:
+        patched.setattr(storage, "append_bytes", handled)
+        with pytest.raises(InputError, match="must be held by an open guard"):
+            guard.release(1)
+
+
+def test_a_run_without_a_round_is_not_finished(tmp_path):
+    with Guard(two_groups(ROUNDS), tmp_path) as guard:
+        with pytest.raises(InputError, match="must be released or fail before"):
+            guard.finish()
+        guard.draw(1)
+        guard.release(1)
+        guard.record(1)
+        guard.finish()
+    assert guard.verdict().outcome == "kept"
+
+
+def test_a_child_that_lives_on_keeps_no_lock(tmp_path):
+    guard = Guard(two_groups(ROUNDS), tmp_path)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.read(reader, 1)  # until the parent is done
+        os._exit(0)
+    try:
+        guard.close()
+        Guard(two_groups(ROUNDS), tmp_path).close()
+    finally:
+        os.write(writer, b"x")
+        os.waitpid(child, 0)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda guard: guard.record(1, {"layer": object()}),
+        lambda guard: guard.record(1, [[1.0], [1.0, 2.0]]),
+        lambda guard: guard.add(1, 5, 0, np.zeros(SIZE)),
+        lambda guard: guard.draw(2, {"strict": 5}),
+        lambda guard: guard.fail(1, ValueError("lost")),
+    ],
+)
+def test_a_wrong_argument_ends_no_guard(call, tmp_path):
+    with Guard(two_groups(ROUNDS), tmp_path) as guard:
+        guard.draw(1)
+        released = guard.release(1)
+        with pytest.raises((InputError, TypeError, AttributeError, IndexError)):
+            call(guard)
+        guard.record(1, released.mean)
+        assert guard.access.is_whole
+
+
+def test_tensors_of_another_library_are_stored(tmp_path):
+    torch = pytest.importorskip("torch")
+    with Guard(two_groups(ROUNDS), tmp_path) as guard:
+        guard.draw(1)
+        guard.release(1)
+        guard.record(1, {"layer": torch.arange(3.0)})
+        assert guard.model["layer"].tolist() == [0, 1, 2]
+        with pytest.raises(InputError, match=r"model\.layer: must hold arrays"):
+            guard.record(1, {"layer": torch.ones(2, requires_grad=True)})

@@ -238,6 +238,8 @@ def test_a_rehearsal_is_refused_and_own_people_are_published_without_scores(tmp_
     secure = simulate.train(solved, folder=tmp_path / "secure", **arguments)
     assert secure.record.scores_are_of_members
     verdict = secure.publish(tmp_path / "bundle").verdict
+    assert verdict.believed == ("module",)
+    assert "the code of its own module believed" in verdict.line
     assert (verdict.executed, verdict.noise, verdict.initial) == (5, "secure", "module")
     # Without data and module nothing can be executed, so there is no model.
     with pytest.raises(InputError, match="plan: must be the one that was approved"):
@@ -595,3 +597,34 @@ def test_bounds_of_a_bundle_are_those_of_its_plan(run, tmp_path, name):
     verdict["groups"][0][name] = 0.1
     (folder / VERDICT).write_text(json.dumps(verdict, indent=1) + "\n")
     assert "strict" in refused("verify", str(folder))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"initial": "plan"}, "initial: must be plan where plan.json names"),
+        ({"algorithm": "deployment"}, "algorithm: must be a simulation's"),
+    ],
+)
+def test_a_bundle_says_nothing_that_cannot_be(changes, reason, bundle):
+    verdict = json.loads((bundle / VERDICT).read_text())
+    text = json.dumps({**verdict, **changes}, indent=1) + "\n"
+    (bundle / VERDICT).write_text(text)
+    assert reason in refused("verify", bundle)
+
+
+def test_a_run_that_stores_no_release_says_so(short_plan, tmp_path, monkeypatch):
+    monkeypatch.setattr(evidence_writer, "MOST_BYTES", 1000)
+    simulate.train(short_plan, dataset="digits", seed=2, folder=tmp_path / "run")
+    lines = answer("verify", tmp_path / "run", "--rounds", "all")
+    assert "it stores no release to compare" in lines.splitlines()[0]
+
+
+def test_a_plan_is_not_replaced_by_the_one_of_a_method(short_path):
+    words = ("--algorithm", "DP-FedAvg", "--plan-only", short_path)
+    assert "must be another file" in refused("simulate", short_path, *words)
+
+
+def test_no_page_is_written_into_a_run(copy):
+    page = copy / "report.html"
+    assert "output: must be outside the run" in refused("report", copy, "-o", page)

@@ -415,6 +415,7 @@ def test_a_regression_is_compared_replayed_and_shown_by_its_metric(
     )
     words = Path("page.html").read_text()
     assert "1 of 5 rounds were executed again for this page" in words
+    assert "the code of its own module and loss is believed" in words
     [line] = re.findall("privplan (simulate plan.json .*) -o run", words)
     line = line.replace("plan.json", "line.json").replace(
         "MODULE:CLASS", "own_code:Line"

@@ -13,7 +13,6 @@ from privplan.public_data import (
     BUILT_IN,
     DIGESTS,
     is_public,
-    whole_name,
 )
 from privplan.publishing import publish
 from privplan.record import RECORD, RunRecord
@@ -113,11 +112,14 @@ def _own_images(root, name="MNIST", count=400):
         (folder / f"{part}-labels-idx1-ubyte").write_bytes(idx(labels))
 
 
-@pytest.mark.parametrize("name", ["mnist", "mnist:20", "fmnist"])
+@pytest.mark.parametrize(
+    "name", ["mnist", "mnist:20", "fmnist", "MNIST", "Mnist:300", "fashion_mnist"]
+)
 def test_own_records_in_the_files_of_a_public_data_set_are_refused(name, tmp_path):
     _own_images(tmp_path, "MNIST")
     _own_images(tmp_path, "FashionMNIST")
-    rule = f"published records of {whole_name(name)}; name your own data with --data"
+    registered = "fashion-mnist" if name.startswith("f") else "mnist"
+    rule = f"published records of {registered}; name your own data with --data"
     with pytest.raises(InputError, match=rule):
         load(name, tmp_path)
 
