@@ -329,7 +329,7 @@ def picture_name(path: str) -> str:
     """The image format of a file name.
 
     Raises:
-        InputError: when its ending is none of ``FORMATS``, or Matplotlib is not installed.
+        InputError: when its ending is none of ``FORMATS``, or without Matplotlib.
     """
     ending = Path(path).suffix.lower().lstrip(".")
     if ending not in FORMATS:
