@@ -53,7 +53,7 @@ demo: $(SIMULATOR) ## planned beside GDPFed+ under the same budgets: plans, runs
 	@echo "plots: $(DEMO)/plan.png $(DEMO)/run/accuracy.png $(DEMO)/run-gdpfed/accuracy.png"
 	@echo "the command: $(PRIVPLAN) --help, or privplan after: source $(BIN)/activate"
 
-test: lint ## linters and the quick tests, under ten minutes
+test: lint ## linters and the quick tests, each file in one process
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 test-all: lint ## the slow tests too; PRIVPLAN_DATA names a folder with Fashion-MNIST
@@ -73,7 +73,7 @@ lint: $(INSTALLED) ## ruff, mypy, and proselint on the pages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/proselint check --config docs/proselint.json README.md docs/*.md docs/tutorials docs/concepts docs/reference
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers auto
 
 docs: $(INSTALLED) ## the documentation site, in docs/_build/html; warnings are errors
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html

@@ -301,7 +301,12 @@ def their_epsilon(name, count_moves, counts, training_noise, is_above):
 
 
 @pytest.mark.parametrize(
-    ("relation", "clients"), [("add_remove", 1), ("replace_one", 1), ("add_remove", 2)]
+    ("relation", "clients"),
+    [
+        pytest.param("add_remove", 1, marks=pytest.mark.slow),
+        ("replace_one", 1),
+        ("add_remove", 2),
+    ],
 )
 @pytest.mark.parametrize("name", COUNTS)
 def test_counts_beside_training_against_dp_accounting(name, relation, clients):

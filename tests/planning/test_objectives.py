@@ -69,6 +69,7 @@ def test_default_h_is_a_sixth_of_the_clipping_norm():
     assert objective_of(spec).coefficients(spec, problem_of(spec)).bias == 0.25
 
 
+@pytest.mark.slow
 def test_the_largest_h_is_planned_without_overflow():
     spec = balanced(heterogeneity=LARGEST)
     with warnings.catch_warnings():

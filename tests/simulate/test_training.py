@@ -435,6 +435,7 @@ def test_wrong_losses(field, loss, by_record):
         model.model("linear", dataset, objective=objective)
 
 
+@pytest.mark.slow
 def test_metrics_of_torchmetrics():
     library = pytest.importorskip(
         "torchmetrics", reason="pip install 'privplan[metrics]'"

@@ -82,6 +82,7 @@ def _gain(plan, method, attack, steps, decode=None):
     return measures.scores(images, originals, among).psnr.mean() - best
 
 
+@pytest.mark.slow
 def test_the_tailored_attack_reads_fedavg_and_not_noise(convolutional):
     assert _gain(convolutional, "FedAvg", "tailored", 150) > 10
     assert _gain(convolutional, "DP-FedAvg", "tailored", 20) < 0

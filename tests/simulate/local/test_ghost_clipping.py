@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from privplan.planning.solver import solve
 from simulate.local import dp_sgd
 from simulate.models import chain
 from simulate.models.registry import model
@@ -69,10 +70,9 @@ def test_several_clients_of_a_small_model_share_a_chunk(monkeypatch):
 
 def test_a_run_by_gradients_of_records_is_executed_again(monkeypatch, tmp_path):
     """Both paths give the same run up to rounding, and replay passes for each."""
+    two_rounds = solve(plan("poisson", "record").spec.replace(rounds=2))
     requests = [
-        Request(
-            plan("poisson", "record"), "DPFedAvg", "digits", tmp_path / name, seed=3
-        )
+        Request(two_rounds, "DPFedAvg", "digits", tmp_path / name, seed=3)
         for name in ("ghosts", "vmap")
     ]
     ghosts = execute(requests[0])

@@ -16,8 +16,9 @@ from simulate.models.registry import MODELS, model
 from simulate.models.start import save, started
 from tests.simulate import small
 
+DEEP = [name for name in MODELS if name.startswith(("resnet-18", "resnet-34"))]
 NAMES = [
-    pytest.param(name, marks=pytest.mark.slow if "resnet-34" in name else ())
+    pytest.param(name, marks=pytest.mark.slow if name in DEEP else ())
     for name in MODELS
 ]
 CHAINS = [name for name in sorted(MODELS) if isinstance(model(name), Chain)]

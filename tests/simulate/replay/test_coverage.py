@@ -38,6 +38,7 @@ def plan(law, unit):
         "model": {"name": "mlp-digits", "parameters": 2410},
         "delta": 1e-3,
         "local": {"steps": 3, "batch_size": 8, "momentum": 0.5},
+        "planning": {"slack": 0},
     }
     return solve(Spec.parse(data), second_opinion=False)
 
