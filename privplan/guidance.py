@@ -137,12 +137,13 @@ def _answer(owner: Any, name: str) -> str | None:
 
 
 def place_in_spec(name: str) -> str | None:
-    """Where a spec states a number: in a field, or in its local training; else None."""
+    """The field of a spec, of its local training or planning, of a name; else None."""
     fields: dict[str, Any] = import_module("privplan").Spec.model_fields
     if name in fields:
         return name
-    if name in fields["local"].annotation.model_fields:
-        return f"local.{name}"
+    for part in ("local", "planning"):
+        if name in fields[part].annotation.model_fields:
+            return f"{part}.{name}"
     return None
 
 

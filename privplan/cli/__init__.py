@@ -231,7 +231,7 @@ class SuggestingGroup(click.Group):
                 ctx.fail(f"No such command {args[0]!r}; use {ELSEWHERE[args[0]]}.")
             own_version()  # without which most commands are unknown
             near = did_you_mean(args[0], self.list_commands(ctx))
-            ctx.fail(f"No such command {args[0]!r}{near}.")
+            ctx.fail(f"No such command {args[0]!r}{near or '; --help lists all'}.")
         if not isinstance(command, SuggestingGroup):
             command.params = _with_verbosity(_with_contributed(command).params)
             _refuse_repeated(command, args[1:])
