@@ -1,12 +1,18 @@
 """What each step towards the speed of a GPU must show on a card, before and after.
 
-Four experiments, each with contestants in turn, medians, and the figure that decides:
+Experiments with contestants in turn, medians, and the figure that decides:
 
+rounds     whole rounds of 120 clients of `cnn-2` on random images, whose next batch a
+           thread assembles while the device trains, or not; below 35 ms.
 bases      one client of `resnet-18`: in one batch by vmap, in sequence, and as plain
            training; sequence must reach plain training.
 graph      plain training of the same steps with channels_last, as one CUDA graph a
            step, and with bf16 before clipping; 1.2 times plain training in float32, and
            12,000 images a second in bf16.
+convolutions
+           steps of 120 clients of `cnn-2` whose convolutions are grouped ones of
+           PyTorch, or one Triton kernel each; three times the rate, and 500,000 images
+           a second. On a CPU it needs TRITON_INTERPRET=1.
 records    clipped sums of records of `cnn-2`: by vmap, with a gradient of each record
            in memory, and by the simulator's ghost clipping; three times the rate.
 rounding   how far bf16 moves a clipped update of `resnet-18`, in clipping norms: the
@@ -25,30 +31,48 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import statistics
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from unittest import mock
 
 import torch
+import yaml
 from contest.peers import LEARNING_RATE, RECORD_NORM, plain_resnet
 from contest.workloads import batches, initial
 from gpu import device_named, timed
 from torch import Tensor
 from torch.nn import functional
 
+from privplan.planning.solver import solve
+from privplan.spec.presets import preset
+from privplan.spec.spec import Spec
+from simulate.data.dataset import Dataset
+from simulate.data.registry import DATASETS
+from simulate.engine import chunks
 from simulate.engine.experiment import exact_products
 from simulate.local.dp_sgd import BLOCK_VALUES, sums_by_vmap
 from simulate.local.sgd import local_sgd
 from simulate.models import basis
 from simulate.models.chain import Chain
 from simulate.models.registry import model
+from simulate.runs.request import Request
+from simulate.runs.run import execute
 
 # Figures that decide.
 TIMES_PLAIN = 1.2
 IMAGES_IN_BF16 = 12_000
 TIMES_RECORDS = 3.0
+ROUND_MILLISECONDS = 35.0
+TIMES_CONVOLUTIONS = 3.0
+IMAGES_OF_SMALL_MODELS = 500_000
 SHARE_OF_NOISE = 0.05
 # Largest relative difference of two contestants, from rounding in float32.
 TOLERANCE = 1e-2
@@ -59,6 +83,8 @@ WARM_UP = 3  # steps before a graph is captured, as PyTorch advises
 class Sizes:
     """How much is trained."""
 
+    clients: int
+    rounds: int
     steps: int
     batch: int
     records: int
@@ -265,6 +291,119 @@ def compare_graphs(device: torch.device, sizes: Sizes) -> None:
     decided("images/s in bf16", rate["and bf16 (after)"], IMAGES_IN_BF16)
 
 
+def small_models(
+    device: torch.device, clients: int, batch: int
+) -> Callable[[int], Tensor]:
+    """Steps of clients of `cnn-2` as on a device: their number to updates [K, d]."""
+    network = model("cnn-2")
+    x, y = (part.to(device) for part in batches(network, clients, 5, batch))
+    start = initial(network).to(device).expand(clients, -1)
+
+    def update(steps: int) -> Tensor:
+        thetas = start.clone()
+        for step in range(steps):
+            thetas.requires_grad_()
+            logits = network.logits_each(thetas, x[:, step])
+            labels = y[:, step].flatten()
+            loss = functional.cross_entropy(
+                logits.flatten(0, 1), labels, reduction="sum"
+            )
+            [slope] = torch.autograd.grad(loss / batch, thetas)
+            thetas = thetas.detach().sub_(slope, alpha=LEARNING_RATE)
+        return thetas - start
+
+    return update
+
+
+def compare_convolutions(device: torch.device, sizes: Sizes) -> None:
+    """Grouped convolutions of small models, and one Triton kernel for each."""
+    is_interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+    if find_spec("triton") is None or is_interpreted != (device.type == "cpu"):
+        print("  skipped: needs Triton, and TRITON_INTERPRET=1 on a CPU alone")
+        return
+    from simulate.contrib.client_convolutions import client_conv2d
+
+    def conv2d(x: Tensor, weight: Tensor, bias: Tensor, *, padding: int, groups: int):
+        return client_conv2d(x, weight, bias, groups, 1, padding)
+
+    steps = min(5, sizes.steps)
+    batch = min(10, sizes.batch)
+    update = small_models(device, sizes.clients, batch)
+
+    def by_triton(steps: int = steps) -> Tensor:
+        with mock.patch.object(functional, "conv2d", conv2d):
+            return update(steps)
+
+    refuse_difference("convolutions", by_triton(1), update(1))
+    rate = rates(
+        {"grouped (before)": lambda: update(steps), "Triton (after)": by_triton},
+        sizes.clients * steps * batch,
+        device,
+        sizes.repeats,
+    )
+    ratio = rate["Triton (after)"] / rate["grouped (before)"]
+    decided("times the rate", ratio, TIMES_CONVOLUTIONS)
+    decided("images/s of W1", rate["Triton (after)"], IMAGES_OF_SMALL_MODELS)
+
+
+def random_images(folder: Path, download: bool) -> Dataset:
+    """A data set of the shape of Fashion-MNIST, without its files."""
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randint(256, (7000, 1, 28, 28), generator=draw, dtype=torch.uint8)
+    y = torch.randint(10, (7000,), generator=draw)
+    classes = tuple("abcdefghij")
+    return Dataset("random", x[:6000], y[:6000], x[6000:], y[6000:], classes, std=255.0)
+
+
+def milliseconds_per_round(device: torch.device, sizes: Sizes, ahead_on: str) -> float:
+    """Of a run of `planned`, from its first round to its last one."""
+    changes = {
+        "groups": [{"name": "all", "clients": 5 * sizes.clients, "epsilon": 6.0}],
+        "cohort": sizes.clients,
+        "rounds": sizes.rounds,
+        "model": {"name": "cnn-2", "parameters": model("cnn-2").parameters},
+        "planning": {"ratios": "uniform"},
+        "local": {"steps": 5, "batch_size": 10, "learning_rate": 0.1},
+    }
+    plan = solve(Spec.parse({**yaml.safe_load(preset("digits")), **changes}))
+    moments: list[float] = []
+
+    def report(done: int, planned: int) -> None:
+        if done in (0, planned):
+            moments.append(time.perf_counter())
+
+    with (
+        mock.patch.object(chunks, "AHEAD_ON", ahead_on),
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        request = Request(
+            plan,
+            "planned",
+            "random",
+            Path(folder) / "run",
+            device=device.type,
+            partition="iid:10",
+        )
+        execute(request, report)
+    return 1e3 * (moments[-1] - moments[0]) / sizes.rounds
+
+
+def compare_rounds(device: torch.device, sizes: Sizes) -> None:
+    """Whole rounds whose batches are assembled before training, or while it lasts."""
+    if "random" not in DATASETS:
+        DATASETS.register("random", random_images)
+    of_contestant: dict[str, list[float]] = {"": [], device.type: []}
+    for repetition in range(sizes.repeats + 1):
+        for ahead_on, values in of_contestant.items():
+            milliseconds = milliseconds_per_round(device, sizes, ahead_on)
+            if repetition:
+                values.append(milliseconds)
+    before, after = map(statistics.median, of_contestant.values())
+    print(f"  batches before training (before) {before:,.1f} ms a round")
+    print(f"  batches while it lasts (after)   {after:,.1f} ms a round")
+    decided("ms a round", after, ROUND_MILLISECONDS, at_most=True)
+
+
 def compare_records(device: torch.device, sizes: Sizes) -> None:
     """Clipped sums of records with and without their gradients in memory."""
     network = model("cnn-2")
@@ -309,8 +448,10 @@ def compare_rounding(device: torch.device, sizes: Sizes) -> None:
 
 
 EXPERIMENTS: Mapping[str, Callable[[torch.device, Sizes], None]] = {
+    "rounds": compare_rounds,
     "bases": compare_bases,
     "graph": compare_graphs,
+    "convolutions": compare_convolutions,
     "records": compare_records,
     "rounding": compare_rounding,
 }
@@ -325,9 +466,9 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="a small slice, once")
     chosen = parser.parse_args()
     device = device_named(chosen.device)
-    sizes = Sizes(steps=10, batch=50, records=1280, repeats=chosen.repeats)
+    sizes = Sizes(120, 20, steps=10, batch=50, records=1280, repeats=chosen.repeats)
     if chosen.small:
-        sizes = Sizes(steps=1, batch=1, records=8, repeats=1)
+        sizes = Sizes(1, 2, steps=1, batch=1, records=8, repeats=1)
     with exact_products():
         for name, experiment in EXPERIMENTS.items():
             if chosen.only in (None, name):
