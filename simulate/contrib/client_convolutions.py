@@ -282,8 +282,8 @@ def client_conv2d(
     rows = (height + 2 * padding - size) // stride + 1
     columns = (width + 2 * padding - size) // stride + 1
     of_client = outputs // clients
-    sides = (height, width, rows, columns, size)
-    shape = (inputs, of_client, *sides, stride, padding, len(x))
+    lengths = (height, width, rows, columns, size)
+    shape = (inputs, of_client, *lengths, stride, padding, len(x))
     tensors = (x.contiguous(), weight.contiguous(), bias.contiguous())
     out: Tensor = _Convolution.apply(*tensors, shape)  # type: ignore[no-untyped-call]
     return out

@@ -133,16 +133,16 @@ class LazyPartition:
 
     def records_of(self, clients: np.ndarray) -> list[np.ndarray]:
         """As ``ClientPartition.records_of``."""
-        kept = self._kept
-        if kept is None:
+        rows = self._records_by_client
+        if rows is None:
             return [self._drawn(source) for source in self._sources(clients)]
-        missing = clients[kept[clients, 0] == UNDRAWN]
+        missing = clients[rows[clients, 0] == UNDRAWN]
         for client, source in zip(missing, self._sources(missing), strict=True):
-            kept[client] = self._drawn(source)
-        return list(kept[clients])
+            rows[client] = self._drawn(source)
+        return list(rows[clients])
 
     @cached_property
-    def _kept(self) -> np.ndarray | None:
+    def _records_by_client(self) -> np.ndarray | None:
         """Records of each client [clients, size], once drawn; None for many."""
         clients = sum(map(len, self.members))
         if clients * self.size > KEPT_INDICES:
