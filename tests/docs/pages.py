@@ -107,11 +107,21 @@ def _view(folder):
 
 
 PLAIN = (
-    "concepts/certificate", "concepts/ledger", "concepts/relation", "concepts/release",
-    "concepts/sampling-law", "algorithms", "api", "citing", "correlated-noise",
+    "concepts/certificate",
+    "concepts/ledger",
+    "concepts/relation",
+    "concepts/release",
+    "concepts/sampling-law",
+    "algorithms",
+    "api",
+    "citing",
+    "correlated-noise",
     "data",
-    "index", "own-data", "reference/data-options", "tutorials/flower",
-)  # fmt: skip
+    "index",
+    "own-data",
+    "reference/data-options",
+    "tutorials/flower",
+)
 SECONDS = (
     "adapters",
     "api",

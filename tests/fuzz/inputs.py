@@ -30,12 +30,36 @@ NUMBERS = st.one_of(
 """Numbers at and beyond the ends of what any field takes."""
 WORDS = st.one_of(
     st.sampled_from(
-        ["", " ", "\n", "\0", "../../etc/passwd", "/dev/null", "[/x]", "[red]x", "$\\frac$", "a/b",
-         "\ud800", "\u202e", "n^-1.1", "n^-999999", "n^-0", "1e400", "NaN", "0x" + "f" * 4000,
-         "9" * 5000, "true", "2020-13-45", "a" * 100_000, "%s{0}", "'; drop table", "\x1b[31m"]
+        [
+            "",
+            " ",
+            "\n",
+            "\0",
+            "../../etc/passwd",
+            "/dev/null",
+            "[/x]",
+            "[red]x",
+            "$\\frac$",
+            "a/b",
+            "\ud800",
+            "\u202e",
+            "n^-1.1",
+            "n^-999999",
+            "n^-0",
+            "1e400",
+            "NaN",
+            "0x" + "f" * 4000,
+            "9" * 5000,
+            "true",
+            "2020-13-45",
+            "a" * 100_000,
+            "%s{0}",
+            "'; drop table",
+            "\x1b[31m",
+        ]
     ),
     st.text(max_size=20),
-)  # fmt: skip
+)
 SCALARS = st.one_of(NUMBERS, WORDS, st.none(), st.booleans())
 NODES = st.recursive(
     SCALARS,
@@ -126,10 +150,41 @@ def _yaml(data):
 
 
 YAML_PIECES = st.sampled_from(
-    ["a: &a [x, x]", "*a", "<<: *a", "!!python/object:os.system", "!!binary ==", "? [1]", "{", "]",
-     "- ", ": ", "\t", "---", "...", "%YAML 9", "&a", "!!set {x}", "0o7", "1:2:3", ".nan", "'",
-     '"\\ud800"', "#", "|", ">", "@", "`", "\n  ", "groups:", "name: x", "\x85", "\x00", "\ufeff"]
-)  # fmt: skip
+    [
+        "a: &a [x, x]",
+        "*a",
+        "<<: *a",
+        "!!python/object:os.system",
+        "!!binary ==",
+        "? [1]",
+        "{",
+        "]",
+        "- ",
+        ": ",
+        "\t",
+        "---",
+        "...",
+        "%YAML 9",
+        "&a",
+        "!!set {x}",
+        "0o7",
+        "1:2:3",
+        ".nan",
+        "'",
+        '"\\ud800"',
+        "#",
+        "|",
+        ">",
+        "@",
+        "`",
+        "\n  ",
+        "groups:",
+        "name: x",
+        "\x85",
+        "\x00",
+        "\ufeff",
+    ]
+)
 
 SPECS = st.one_of(
     changed(spec_data()),

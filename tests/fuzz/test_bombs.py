@@ -27,10 +27,25 @@ MERGES = "\n".join(
 
 @pytest.mark.parametrize(
     "text",
-    [LAUGHS, MERGES, "a: &a [*a]", "&a {*a : 1}", "[" * 10_000, "{a: " * 10_000, "- " * 10_000,
-     "a: 1\na: 2", "? [1]\n: 2", "!!python/object/apply:os.mkdir [x]", "!!python/name:os.system",
-     "a: 2020-13-45", "a: \x00", "a: !!int abc", "a: !!float x", "%YAML 9\n---"],
-)  # fmt: skip
+    [
+        LAUGHS,
+        MERGES,
+        "a: &a [*a]",
+        "&a {*a : 1}",
+        "[" * 10_000,
+        "{a: " * 10_000,
+        "- " * 10_000,
+        "a: 1\na: 2",
+        "? [1]\n: 2",
+        "!!python/object/apply:os.mkdir [x]",
+        "!!python/name:os.system",
+        "a: 2020-13-45",
+        "a: \x00",
+        "a: !!int abc",
+        "a: !!float x",
+        "%YAML 9\n---",
+    ],
+)
 def test_yaml_is_refused(text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match="spec: must be YAML") as caught:

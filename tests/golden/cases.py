@@ -259,16 +259,37 @@ def _book():
 
 
 # Cases whose like the quick suite has, and which take seconds.
-SLOW_CASES = frozenset({
-    "book", "compare", "frontier", "frontier-budgets",
-    "plan-balanced-joint", "plan-bound-constants", "plan-budgets-from-file",
-    "plan-fixed-size-joint", "plan-free-cohort-norm", "plan-free-rounds",
-    "plan-noise-limits", "plan-prv-uniform", "plan-quantile-clipping",
-    "preset-gdpfed-cifar10", "preset-gdpfed-shakespeare", "preset-gdpfed-svhn",
-    "preset-robust-hdp-fmnist", "run-dp2-fedsam", "run-dpfedavg-records", "run-fed-smp",
-    "run-idp-scale", "run-planned-fixed-size", "run-planned-full",
-    "run-planned-quantile", "run-robust-hdp", "run-time-adaptive", "what-if",
-})  # fmt: skip
+SLOW_CASES = frozenset(
+    {
+        "book",
+        "compare",
+        "frontier",
+        "frontier-budgets",
+        "plan-balanced-joint",
+        "plan-bound-constants",
+        "plan-budgets-from-file",
+        "plan-fixed-size-joint",
+        "plan-free-cohort-norm",
+        "plan-free-rounds",
+        "plan-noise-limits",
+        "plan-prv-uniform",
+        "plan-quantile-clipping",
+        "preset-gdpfed-cifar10",
+        "preset-gdpfed-shakespeare",
+        "preset-gdpfed-svhn",
+        "preset-robust-hdp-fmnist",
+        "run-dp2-fedsam",
+        "run-dpfedavg-records",
+        "run-fed-smp",
+        "run-idp-scale",
+        "run-planned-fixed-size",
+        "run-planned-full",
+        "run-planned-quantile",
+        "run-robust-hdp",
+        "run-time-adaptive",
+        "what-if",
+    }
+)
 
 
 def _all():

@@ -130,10 +130,13 @@ SAMPLINGS = ("poisson", "fixed_size")
 def _plan(groups, *, equal=False, **changes):
     named = [{"name": f"g{i}", **group} for i, group in enumerate(groups)]
     data = {
-        "name": "large", "groups": named, "rounds": 20, "cohort": 60,
+        "name": "large",
+        "groups": named,
+        "rounds": 20,
+        "cohort": 60,
         "model": {"name": "mlp-digits", "parameters": 2410},
         "planning": {"slack": 0, "free": ["weights"]} if equal else {"slack": 0},
-    }  # fmt: skip
+    }
     return solve(Spec.parse({**data, **changes}), second_opinion=False)
 
 

@@ -41,10 +41,15 @@ def make(folder, number):
     groups = [{"name": "strict", "clients": 12, "epsilon": 2.0}]
     groups.append({"name": "loose", "clients": 12, "epsilon": 6.0})
     data = {
-        "name": "tiny", "groups": groups, "rounds": 3, "sampling": law, "clipping_norm": 0.3,
-        "model": {"name": "mlp-digits", "parameters": 2410}, "delta": 1e-3,
+        "name": "tiny",
+        "groups": groups,
+        "rounds": 3,
+        "sampling": law,
+        "clipping_norm": 0.3,
+        "model": {"name": "mlp-digits", "parameters": 2410},
+        "delta": 1e-3,
         "local": {"steps": 2, "batch_size": 8},
-    }  # fmt: skip
+    }
     if not law.startswith("banded_separation"):
         data["cohort"] = 6
     plan = solve(Spec.parse(data), second_opinion=False)

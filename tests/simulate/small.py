@@ -41,13 +41,25 @@ def plan(release="joint"):
         {"name": name, "clients": CLIENTS, "epsilon": epsilon}
         for name, epsilon in EPSILONS.items()
     ]
-    spec = Spec.parse({
-        "name": "small", "groups": groups, "delta": 0.01, "rounds": ROUNDS, "cohort": COHORT,
-        "sampling": "poisson", "clipping_norm": 1e3,
-        "local": {"steps": STEPS, "batch_size": 100, "learning_rate": RATE,
-                  "learning_rate_decay": DECAY, "momentum": MOMENTUM},
-        "model": {"name": "mlp-digits", "parameters": 2410},
-    })  # fmt: skip
+    spec = Spec.parse(
+        {
+            "name": "small",
+            "groups": groups,
+            "delta": 0.01,
+            "rounds": ROUNDS,
+            "cohort": COHORT,
+            "sampling": "poisson",
+            "clipping_norm": 1e3,
+            "local": {
+                "steps": STEPS,
+                "batch_size": 100,
+                "learning_rate": RATE,
+                "learning_rate_decay": DECAY,
+                "momentum": MOMENTUM,
+            },
+            "model": {"name": "mlp-digits", "parameters": 2410},
+        }
+    )
     planned = [
         GroupPlan(
             name=group.name,

@@ -23,11 +23,16 @@ def _plan(law, unit="client"):
         {"name": name, "clients": 12, "epsilon": epsilon} for name, epsilon in GROUPS
     ]
     data = {
-        "name": "tiny", "groups": [{**group, **record} for group in groups], "rounds": ROUNDS,
-        "sampling": law, "clipping_norm": 0.3, "unit": unit,
-        "model": {"name": "mlp-digits", "parameters": 2410}, "delta": 1e-3,
+        "name": "tiny",
+        "groups": [{**group, **record} for group in groups],
+        "rounds": ROUNDS,
+        "sampling": law,
+        "clipping_norm": 0.3,
+        "unit": unit,
+        "model": {"name": "mlp-digits", "parameters": 2410},
+        "delta": 1e-3,
         "local": {"steps": 3, "batch_size": 8, "momentum": 0.5},
-    }  # fmt: skip
+    }
     if not law.startswith(
         ("banded_separation", "cyclic_allocation", "random_allocation")
     ):

@@ -103,9 +103,21 @@ def test_simulation_commands_say_which_extra_they_need(blocked, tmp_path):
         assert "pip install 'privplan[simulate]'" in line
 
 
-HEAVY = ("torch", "sklearn", "matplotlib", "pandas", "sqlalchemy", "sympy", "prv_accountant",
-         "dp_accounting", "opacus", "scipy.stats", "scipy.optimize", "scipy.fft",
-         "rich.progress")  # fmt: skip
+HEAVY = (
+    "torch",
+    "sklearn",
+    "matplotlib",
+    "pandas",
+    "sqlalchemy",
+    "sympy",
+    "prv_accountant",
+    "dp_accounting",
+    "opacus",
+    "scipy.stats",
+    "scipy.optimize",
+    "scipy.fft",
+    "rich.progress",
+)
 """Modules that no planning command below may import: each takes longer than the work."""
 
 

@@ -146,7 +146,9 @@ def test_a_record_has_parts_only_where_the_law_makes_them(folder):
 # Places of a record that once took free text, and what would be written there.
 FREE = {
     "an unknown entry": lambda record: record["configuration"].update(note=SUMS),
-    "numbers by name": lambda record: record["configuration"].update(numbers={SUMS: 1.0}),
+    "numbers by name": lambda record: record["configuration"].update(
+        numbers={SUMS: 1.0}
+    ),
     "many numbers": lambda record: record["configuration"].update(
         numbers={f"n{number}": number for number in range(33)}
     ),
@@ -170,7 +172,7 @@ FREE = {
         accuracy_by_class={f"c{number}": 0.5 for number in range(10_001)}
     ),
     "a score": lambda record: record.update(accuracy_by_class={"c": 1e101}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("place", FREE)

@@ -33,12 +33,26 @@ VALUES: list[Any] = [
 DECLARED = {
     LEDGER: {"clipped", "excluded", "along_sum", "largest_norm"},
     RECORD: {
-        "schema_version", "algorithm", "dataset", "partition", "device", "aggregation", "numbers",
-        "processes", "versions", "metrics", "accuracy", "accuracy_by_class", "accuracy_by_group",
-        "wall_seconds", "aggregator", "masks", "audit",
+        "schema_version",
+        "algorithm",
+        "dataset",
+        "partition",
+        "device",
+        "aggregation",
+        "numbers",
+        "processes",
+        "versions",
+        "metrics",
+        "accuracy",
+        "accuracy_by_class",
+        "accuracy_by_group",
+        "wall_seconds",
+        "aggregator",
+        "masks",
+        "audit",
     },
     NOISE_EVIDENCE: {"sum_norm", "tails", "close", "lag", "autocorrelation"},
-}  # fmt: skip
+}
 """Fields, by file, that may have another value and nothing in the folder contradicts it."""
 
 

@@ -21,11 +21,23 @@ import pytest
 ROOT = Path(__file__).parents[3]
 FLOWER_141 = ("flwr==1.41.*",)
 FLOWER_142_NEEDS = (
-    "grpcio<2", "grpcio-health-checking", "protobuf>=5.28,<7", "cryptography>=50,<51",
-    "pycryptodome<4", "iterators<0.0.3", "typer<0.21", "tomli", "tomli-w", "rich>=14,<15",
-    "httpx<1", "packaging<26", "alembic", "uvicorn>=0.49,<0.50", "fastapi>=0.138,<0.139",
+    "grpcio<2",
+    "grpcio-health-checking",
+    "protobuf>=5.28,<7",
+    "cryptography>=50,<51",
+    "pycryptodome<4",
+    "iterators<0.0.3",
+    "typer<0.21",
+    "tomli",
+    "tomli-w",
+    "rich>=14,<15",
+    "httpx<1",
+    "packaging<26",
+    "alembic",
+    "uvicorn>=0.49,<0.50",
+    "fastapi>=0.138,<0.139",
     "starlette>=1.3.1,<1.4",
-)  # fmt: skip
+)
 """What flwr 1.42 needs beside itself, which is installed without dependencies."""
 
 

@@ -83,10 +83,14 @@ def stored(runs):
     data = plan.model_dump(mode="json")
     data["spec"] = {**data["spec"], "tuning": {"runs": runs, "law": "poisson"}}
     fixed = {
-        "accountant": "selection", "epsilon_lower": 0.0, "sampling": "poisson",
-        "relation": "add_remove", "version": "privplan-selection 1", "guarantee": True,
+        "accountant": "selection",
+        "epsilon_lower": 0.0,
+        "sampling": "poisson",
+        "relation": "add_remove",
+        "version": "privplan-selection 1",
+        "guarantee": True,
         "kind": "upper bound",
-    }  # fmt: skip
+    }
     tuning = PrivateTuning(runs=runs)
     data["certificate"] = []
     for group in plan.groups:

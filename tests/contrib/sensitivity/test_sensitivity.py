@@ -15,11 +15,15 @@ from tests.sabotage.bench import patched
 
 QUICK = ("planned", "CENTAUR")
 QUICK_FAULTS = (
-    "scaled after clipping", "clipping skipped for non-finite norms", "head sent in clear",
-    "personal parameters released", "personal state mixed between clients",
-    "step divided by the realised cohort", "accuracy on private records",
+    "scaled after clipping",
+    "clipping skipped for non-finite norms",
+    "head sent in clear",
+    "personal parameters released",
+    "personal state mixed between clients",
+    "step divided by the realised cohort",
+    "accuracy on private records",
     "rescaled by the cohort's maximum after clipping",
-)  # fmt: skip
+)
 
 
 def failed_rules(fault):

@@ -20,10 +20,14 @@ ROOT = Path(__file__).parents[3]
 NAME = "pretend"
 _aten = torch.ops.aten
 WAITING = {
-    _aten._local_scalar_dense.default, _aten.nonzero.default, _aten.equal.default,
-    _aten.masked_select.default, _aten.repeat_interleave.Tensor, _aten._unique2.default,
+    _aten._local_scalar_dense.default,
+    _aten.nonzero.default,
+    _aten.equal.default,
+    _aten.masked_select.default,
+    _aten.repeat_interleave.Tensor,
+    _aten._unique2.default,
     _aten.is_nonzero.default,
-}  # fmt: skip
+}
 """Operations whose result the host needs, by value or by size."""
 INDEXING = {
     _aten.index.Tensor,
