@@ -198,11 +198,14 @@ def _broken_runs():
     simulate = "simulate plan.json --algorithm GDPFed+ --seed 3 --device cpu -o run"
     begun = (*_solved("digits-short"), call(simulate))
     steps = (
-        *begun, call(simulate),
+        *begun,
+        call(simulate),
         call("simulate plan.json --algorithm GDPFed+ --seed 4 --device cpu -o run"),
-        Edit("run/ledger.jsonl", '"round":3', '"round":4'), call("verify run --rounds 0 --details"),
-        call("book add run --address book.sqlite"), call(simulate),
-    )  # fmt: skip
+        Edit("run/ledger.jsonl", '"round":3', '"round":4'),
+        call("verify run --rounds 0 --details"),
+        call("book add run --address book.sqlite"),
+        call(simulate),
+    )
     yield Case("broken-ledger", steps)
     verify = call("verify run --rounds 0 --details")
     steps = (

@@ -14,11 +14,18 @@ from privplan.spec.spec import Spec
 def make_problem(**changes):
     """Three groups of 200 clients, 20 rounds."""
     settings: dict[str, Any] = {
-        "names": ("strict", "medium", "loose"), "clients": (200, 200, 200),
-        "epsilons": (1.0, 2.0, 4.0), "deltas": (1e-3,) * 3, "rounds": 20, "cohort": 60.0,
-        "sampling": SamplingLaw.POISSON, "relation": Relation.ADD_REMOVE, "clipping_norm": 1.0,
-        "dimension": 1000, "constants": step_constants(0.1, 5),
-    }  # fmt: skip
+        "names": ("strict", "medium", "loose"),
+        "clients": (200, 200, 200),
+        "epsilons": (1.0, 2.0, 4.0),
+        "deltas": (1e-3,) * 3,
+        "rounds": 20,
+        "cohort": 60.0,
+        "sampling": SamplingLaw.POISSON,
+        "relation": Relation.ADD_REMOVE,
+        "clipping_norm": 1.0,
+        "dimension": 1000,
+        "constants": step_constants(0.1, 5),
+    }
     return Problem(**{**settings, **changes})
 
 
@@ -30,12 +37,18 @@ def members(name, clients, epsilon, **fields):
 def spec_data(**changes):
     """Plain data of a small spec."""
     data: dict[str, Any] = {
-        "name": "small", "groups": [members("strict", 200, 1.0), members("loose", 300, 4.0)],
-        "delta": 1e-4, "rounds": 10, "cohort": 50, "sampling": "poisson", "relation": "add_remove",
-        "clipping_norm": 1.0, "local": {"steps": 5, "batch_size": 5, "learning_rate": 0.1},
+        "name": "small",
+        "groups": [members("strict", 200, 1.0), members("loose", 300, 4.0)],
+        "delta": 1e-4,
+        "rounds": 10,
+        "cohort": 50,
+        "sampling": "poisson",
+        "relation": "add_remove",
+        "clipping_norm": 1.0,
+        "local": {"steps": 5, "batch_size": 5, "learning_rate": 0.1},
         "model": {"name": "mlp-digits", "parameters": 2410},
         "planning": {"accountant": "rdp", "ratios": "gdpfed_plus"},
-    }  # fmt: skip
+    }
     return {**data, **changes}
 
 

@@ -77,11 +77,14 @@ def test_a_solved_spec_gives_the_same_plan_again():
 @pytest.mark.parametrize(
     "fields",
     [
-        {"clipping_norm": 1.0}, {"server": {"optimizer": "sgd"}}, {"averaging": {}},
-        {"recipe": "none"}, {"planning": {"accountant": "rdp", "clipping": {}}},
+        {"clipping_norm": 1.0},
+        {"server": {"optimizer": "sgd"}},
+        {"averaging": {}},
+        {"recipe": "none"},
+        {"planning": {"accountant": "rdp", "clipping": {}}},
         {"planning": {"ratios": "uniform", "accountant": "rdp"}},
     ],
-)  # fmt: skip
+)
 def test_explicit_fields_stay_as_given(fields):
     spec = Spec.parse({**DATA, **fields})
     plan = solve(spec, second_opinion=False)

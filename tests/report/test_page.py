@@ -91,9 +91,16 @@ def test_the_page_of_a_plan_has_its_budgets_and_an_attackers_chances(folder, wor
 
 def test_the_page_alone_reproduces_the_plan(tmp_path, undrawn):
     hostile = '<script>alert("x")</script> & #0072b2'
-    spec = {"name": hostile, "groups": [{"name": "a", "clients": 80, "epsilon": 1.5},
-            {"name": "b", "clients": 20, "epsilon": 4}], "rounds": 20, "cohort": 20,
-            "model": {"name": "own", "parameters": 100}}  # fmt: skip
+    spec = {
+        "name": hostile,
+        "groups": [
+            {"name": "a", "clients": 80, "epsilon": 1.5},
+            {"name": "b", "clients": 20, "epsilon": 4},
+        ],
+        "rounds": 20,
+        "cohort": 20,
+        "model": {"name": "own", "parameters": 100},
+    }
     plan = solve(Spec.parse(spec), second_opinion=False)
     plan.save(tmp_path / "plan.json")
     page = page_of(tmp_path / "plan.json")

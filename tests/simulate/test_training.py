@@ -179,17 +179,27 @@ def test_a_torch_dataset_gives_the_same_records(solved):
 
 
 WRONG_DATA = [
-    ("data.y", {"y": np.zeros(399, int)}), ("data.x", {"x": np.full((400, 4), np.nan)}),
-    ("data.x", {"x": np.zeros(400)}), ("data.x", {"x": [[1.0], [2.0, 3.0]]}),
-    ("data.y", {"y": np.full(400, 0.5)}), ("data.y", {"y": np.full(400, np.nan)}),
-    ("data.y", {"y": np.full(400, -1)}), ("data.y", {"y": np.zeros((400, 2))}),
-    ("data.client", {"client": np.zeros(3)}), ("data.client", {"client": [None] * 400}),
-    ("data.group", {"group": ["strict"]}), ("data.client", {"client": None}),
-    ("data.group", {"group": None}), ("data.group", {"group": np.arange(400) // 20 % 2}),
-    ("data.group", {"group": ["a"] * 400}), ("data.group", {"group": ["strict"] * 400}),
-    ("data.group", {"group": {0: "strict"}}), ("data.test_share", {"test_share": 1.5}),
-    ("data.test_share", {"test_share": 1e-6}), ("data.y", {"classes": ["0"]}),
-]  # fmt: skip
+    ("data.y", {"y": np.zeros(399, int)}),
+    ("data.x", {"x": np.full((400, 4), np.nan)}),
+    ("data.x", {"x": np.zeros(400)}),
+    ("data.x", {"x": [[1.0], [2.0, 3.0]]}),
+    ("data.y", {"y": np.full(400, 0.5)}),
+    ("data.y", {"y": np.full(400, np.nan)}),
+    ("data.y", {"y": np.full(400, -1)}),
+    ("data.y", {"y": np.zeros((400, 2))}),
+    ("data.client", {"client": np.zeros(3)}),
+    ("data.client", {"client": [None] * 400}),
+    ("data.group", {"group": ["strict"]}),
+    ("data.client", {"client": None}),
+    ("data.group", {"group": None}),
+    ("data.group", {"group": np.arange(400) // 20 % 2}),
+    ("data.group", {"group": ["a"] * 400}),
+    ("data.group", {"group": ["strict"] * 400}),
+    ("data.group", {"group": {0: "strict"}}),
+    ("data.test_share", {"test_share": 1.5}),
+    ("data.test_share", {"test_share": 1e-6}),
+    ("data.y", {"classes": ["0"]}),
+]
 
 
 @pytest.mark.parametrize(("field", "changes"), WRONG_DATA)
@@ -267,15 +277,27 @@ def _failing():
 
 
 WRONG_MODELS = [
-    ("model", lambda: nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 2))),
-    ("model", _Drawing), ("model", _InPlace), ("model", _Unused),
+    (
+        "model",
+        lambda: nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 2)),
+    ),
+    ("model", _Drawing),
+    ("model", _InPlace),
+    ("model", _Unused),
     ("model", lambda: _changed(lambda net: net.requires_grad_(False))),
     ("model.parameters", lambda: _changed(lambda net: net.scale.requires_grad_(False))),
-    ("model", lambda: _changed(lambda net: setattr(net, "other", net.last))), ("model", _Counting),
-    ("model", _Mixing), ("model", lambda: nn.Linear(5, 2)), ("model", lambda: nn.Linear(4, 1)),
-    ("model", lambda: nn.Flatten(0)), ("model", lambda: 3), ("model", _failing),
-    ("model.parameters", lambda: nn.Linear(4, 2)), ("model", 3), ("model.name", None),
-]  # fmt: skip
+    ("model", lambda: _changed(lambda net: setattr(net, "other", net.last))),
+    ("model", _Counting),
+    ("model", _Mixing),
+    ("model", lambda: nn.Linear(5, 2)),
+    ("model", lambda: nn.Linear(4, 1)),
+    ("model", lambda: nn.Flatten(0)),
+    ("model", lambda: 3),
+    ("model", _failing),
+    ("model.parameters", lambda: nn.Linear(4, 2)),
+    ("model", 3),
+    ("model.name", None),
+]
 
 
 @pytest.mark.parametrize(("field", "model"), WRONG_MODELS)
@@ -417,10 +439,13 @@ def _square_of_mean(outputs, targets):
 
 
 WRONG_LOSSES = [
-    ("loss", _first, False), ("loss", lambda o, t: torch.tensor(1.0), False),
-    ("loss", lambda o, t: 1.0, False), ("loss", lambda o, t: (o - t).square().mean() / 0, False),
-    ("loss", lambda o: o, False), ("loss", _square_of_mean, True),
-]  # fmt: skip
+    ("loss", _first, False),
+    ("loss", lambda o, t: torch.tensor(1.0), False),
+    ("loss", lambda o, t: 1.0, False),
+    ("loss", lambda o, t: (o - t).square().mean() / 0, False),
+    ("loss", lambda o: o, False),
+    ("loss", _square_of_mean, True),
+]
 
 
 @pytest.mark.parametrize(("field", "loss", "by_record"), WRONG_LOSSES)

@@ -33,10 +33,19 @@ def spec(**changes):
             {"name": "strict", "clients": 2, "epsilon": 1.0},
             {"name": "loose", "clients": 2, "epsilon": 2.0},
         ],
-        "delta": 0.01, "rounds": 3, "cohort": 4, "sampling": "full", "clipping_norm": NORM,
-        "local": {"steps": 1, "batch_size": 1, "learning_rate": 1.0, "learning_rate_decay": 0.5},
+        "delta": 0.01,
+        "rounds": 3,
+        "cohort": 4,
+        "sampling": "full",
+        "clipping_norm": NORM,
+        "local": {
+            "steps": 1,
+            "batch_size": 1,
+            "learning_rate": 1.0,
+            "learning_rate_decay": 0.5,
+        },
         "model": {"name": "tiny", "parameters": 2},
-    }  # fmt: skip
+    }
     return Spec.parse({**data, **changes})
 
 

@@ -26,10 +26,39 @@ from tests.simulate.replay.runs import ROUNDS
 
 Path_ = tuple[str | int, ...]
 VALUES: list[Any] = [
-    None, True, 0, 1, -1, 2, 0.5, 0.99, 999, 1e-320, 1e-100, 1e100, 1e308, 10**15, 2**64 - 1,
-    "", "x", "record", "client", "silent", "none", "discrete_gaussian", "full", "fixed_size",
-    "running", "stopped", "secure", [], [0], [0, 0], {}, {"x": 1},
-]  # fmt: skip
+    None,
+    True,
+    0,
+    1,
+    -1,
+    2,
+    0.5,
+    0.99,
+    999,
+    1e-320,
+    1e-100,
+    1e100,
+    1e308,
+    10**15,
+    2**64 - 1,
+    "",
+    "x",
+    "record",
+    "client",
+    "silent",
+    "none",
+    "discrete_gaussian",
+    "full",
+    "fixed_size",
+    "running",
+    "stopped",
+    "secure",
+    [],
+    [0],
+    [0, 0],
+    {},
+    {"x": 1},
+]
 DECLARED = {
     LEDGER: {"clipped", "excluded", "along_sum", "largest_norm"},
     RECORD: {

@@ -55,12 +55,14 @@ def test_a_forged_run_without_optional_evidence_is_unverified(tmp_path):
     expected = {
         "ledger": ["the hash of the last line in the record"],
         "coordinates": ["the released coordinates in the record"],
-        "noise fresh": ["states of the generator (60 of 60)"], "sums": ["residuals (60 of 60)"],
-        "cohorts": ["participants (60 of 60)"], "participation": ["participants (60 of 60)"],
+        "noise fresh": ["states of the generator (60 of 60)"],
+        "sums": ["residuals (60 of 60)"],
+        "cohorts": ["participants (60 of 60)"],
+        "participation": ["participants (60 of 60)"],
         "weights": ["the aggregation rule in the record"],
         "replay": ["rounds that were executed again"],
         "audit": ["canaries"],
-    }  # fmt: skip
+    }
     assert {name: missing[name] for name in expected} == expected
     statistics = {"cohort independence", "noise coverage", "noise distribution"}
     assert statistics <= set(missing) - set(expected)
@@ -203,11 +205,20 @@ def replay_report(folder, **changes):
     """A replay of three rounds that agreed."""
     run = load_run(folder)
     result = {
-        "schema_version": 1, "plan_digest": run.plan.digest, "chain": run.ledger.chain,
-        "outcome": "passed", "rounds": [2, 7, 11], "reason": "releases agree to 1e-06", "of": 20,
-        "selection_seed": 5, "tolerance": 1e-5, "comparisons": [], "differences": [],
-        "versions": {}, "seconds": 1.0,
-    }  # fmt: skip
+        "schema_version": 1,
+        "plan_digest": run.plan.digest,
+        "chain": run.ledger.chain,
+        "outcome": "passed",
+        "rounds": [2, 7, 11],
+        "reason": "releases agree to 1e-06",
+        "of": 20,
+        "selection_seed": 5,
+        "tolerance": 1e-5,
+        "comparisons": [],
+        "differences": [],
+        "versions": {},
+        "seconds": 1.0,
+    }
     result["record"] = run.record.digest
     return ReplayReport.model_validate_json(json.dumps({**result, **changes}))
 

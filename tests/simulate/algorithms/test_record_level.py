@@ -205,15 +205,26 @@ def test_clients_take_turns(clients, ratio, rounds):
 def test_personal_methods_keep_the_budgets_of_records(name, tmp_path):
     """What stays at a client is noisy, what leaves it is accounted for step by step."""
     spec = {
-        "name": "records", "unit": "record", "delta": 1e-3, "rounds": 3, "cohort": 5,
+        "name": "records",
+        "unit": "record",
+        "delta": 1e-3,
+        "rounds": 3,
+        "cohort": 5,
         "groups": [
-            {"name": "strict", "clients": 4, "epsilon": 2.0, "records": 40, "batch_size": 10},
+            {
+                "name": "strict",
+                "clients": 4,
+                "epsilon": 2.0,
+                "records": 40,
+                "batch_size": 10,
+            },
             {"name": "loose", "clients": 6, "epsilon": 8.0, "records": 40},
         ],
-        "clipping_norm": 1.0, "model": {"name": "mlp-digits", "parameters": 2410},
+        "clipping_norm": 1.0,
+        "model": {"name": "mlp-digits", "parameters": 2410},
         "local": {"epochs": 2, "batch_size": 20, "learning_rate": 0.2, "momentum": 0.5},
         "planning": {"accountant": "rdp", "weights": "epsilon"},
-    }  # fmt: skip
+    }
     plan = solve(Spec.parse(spec), second_opinion=False)
     execute(Request(plan, name, "digits", tmp_path / "run", seed=2))
     run = load_run(tmp_path / "run")

@@ -32,12 +32,17 @@ from simulate.engine.round import positions
 
 def members_plan(relation="add_remove", sampling="full", rounds=20):
     spec = {
-        "name": "members", "groups": [{"name": "all", "clients": 16, "epsilon": 0.5}],
-        "delta": 0.01, "rounds": rounds, "cohort": 16 if sampling == "full" else 8,
-        "sampling": sampling, "relation": relation, "clipping_norm": 1.0,
+        "name": "members",
+        "groups": [{"name": "all", "clients": 16, "epsilon": 0.5}],
+        "delta": 0.01,
+        "rounds": rounds,
+        "cohort": 16 if sampling == "full" else 8,
+        "sampling": sampling,
+        "relation": relation,
+        "clipping_norm": 1.0,
         "local": {"steps": 5, "batch_size": 5, "learning_rate": 0.1},
         "model": {"name": "mlp-digits", "parameters": 2410},
-    }  # fmt: skip
+    }
     return solve(Spec.parse(spec))
 
 

@@ -24,12 +24,18 @@ IMAGES = 6
 def _plan(network="mlp-digits", parameters=2410, rate=0.01):
     spec = Spec.parse(
         {
-            "name": "attacked", "groups": [{"name": "all", "clients": 40, "epsilon": 4.0}],
-            "delta": 0.01, "rounds": 4, "cohort": 40, "sampling": "full", "relation": "add_remove",
-            "clipping_norm": 1.0, "local": {"steps": 5, "batch_size": 5, "learning_rate": rate},
+            "name": "attacked",
+            "groups": [{"name": "all", "clients": 40, "epsilon": 4.0}],
+            "delta": 0.01,
+            "rounds": 4,
+            "cohort": 40,
+            "sampling": "full",
+            "relation": "add_remove",
+            "clipping_norm": 1.0,
+            "local": {"steps": 5, "batch_size": 5, "learning_rate": rate},
             "model": {"name": network, "parameters": parameters},
         }
-    )  # fmt: skip
+    )
     return solve(spec)
 
 

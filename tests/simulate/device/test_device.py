@@ -255,12 +255,17 @@ def test_a_lazy_build_within_vmap_is_refused(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "unit", "per_round"),
     [
-        ("FedAvg", "client", 1), ("planned", "client", 3), ("GDPFed+", "client", 3),
-        ("PFA", "client", 3), ("PPSGD", "client", 4), ("CENTAUR", "client", 5),
-        ("DPFedAvg", "record", 2 + 2 * 3), ("CENTAUR", "record", 3 + 2 * 3),
+        ("FedAvg", "client", 1),
+        ("planned", "client", 3),
+        ("GDPFed+", "client", 3),
+        ("PFA", "client", 3),
+        ("PPSGD", "client", 4),
+        ("CENTAUR", "client", 5),
+        ("DPFedAvg", "record", 2 + 2 * 3),
+        ("CENTAUR", "record", 3 + 2 * 3),
         ("Robust-HDP", "record", 2 + 2 * 3),
     ],
-)  # fmt: skip
+)
 def test_no_wait_of_the_host_depends_on_the_number_of_clients(name, unit, per_round):
     _, waits, sent, _ = on_device(world_of(name, unit))
     # The decomposition waits once per step.

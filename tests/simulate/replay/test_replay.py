@@ -63,15 +63,21 @@ HONEST = [
     ("planned", {"planning": "quantile", "server": "momentum", "averaging": "ema"}),
 ]
 SLOW_HONEST = [
-    ("FedAvg", {}), ("GDPFed", {"sampling": "fixed_size"}), ("GDPFed-op", {}), ("DPFedAvg", {}),
-    ("planned", {}), ("planned", {"planning": "joint"}), ("planned", {"planning": "quantile"}),
-    ("DP-FedAvg", {"planning": "quantiles"}), ("GDPFed+", {"planning": "quantiles"}),
+    ("FedAvg", {}),
+    ("GDPFed", {"sampling": "fixed_size"}),
+    ("GDPFed-op", {}),
+    ("DPFedAvg", {}),
+    ("planned", {}),
+    ("planned", {"planning": "joint"}),
+    ("planned", {"planning": "quantile"}),
+    ("DP-FedAvg", {"planning": "quantiles"}),
+    ("GDPFed+", {"planning": "quantiles"}),
     ("FedAvg", {"planning": "quantiles"}),
     ("FedAvg", {"planning": "joint", "server": "sgd", "averaging": "tail"}),
     ("DP-FedAvg", {"planning": "joint", "server": "adagrad"}),
     ("planned", {"planning": "joint", "server": "adam", "averaging": "ema"}),
     ("planned", {"planning": "joint", "server": "yogi"}),
-]  # fmt: skip
+]
 """Algorithms, and what their plans are made with."""
 
 
