@@ -396,8 +396,16 @@ def _unknown_option(error: click.NoSuchOption) -> str:
 
 
 def _instead_of_words(error: click.UsageError) -> str:
-    """What to write for a word that a command has no place for: its output, mostly."""
-    if error.ctx is None or not error.message.startswith("Got unexpected extra"):
+    """What to write for a word that a command lacks, or has no place for.
+
+    The latter is mostly its output.
+    """
+    if error.ctx is None:
+        return ""
+    if isinstance(error, click.MissingParameter):
+        example = error.ctx.command.epilog
+        return f" {example}" if example else ""
+    if not error.message.startswith("Got unexpected extra"):
         return ""
     takes_output = any(param.name == "output" for param in error.ctx.command.params)
     return "; a file to write is named by -o FILE" if takes_output else ""

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 LARGEST = 1e100  # absolute value of an end of a range, far from what floats overflow at
 MOST_POINTS = 1_000_000  # as many plans as hours of all cores solve
 _MAX_VALUES = 10_000  # of a range
+_MOST_NAMED = 12  # groups in a line that refuses another name
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,8 @@ def in_full(data: dict[str, Any], path: str) -> str:
         return f"groups.{first}.{field or 'epsilon'}"
     if names and not field:
         meant = did_you_mean(first, [*map(str, names), *Spec.model_fields])
+        if not meant:
+            meant = f" ({', '.join(map(str, names[:_MOST_NAMED]))})"
         rule = f"must be a field of the spec or one of its groups{meant}"
         raise InputError.one("vary", rule, first)
     return path

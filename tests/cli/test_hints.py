@@ -96,6 +96,10 @@ def test_what_if_says_the_numbers_of_solve(folder):
             "No such option '--strict'; a group or field is named without dashes: "
             "strict=1,2.",
         ),
+        (
+            ["account", "--rounds", "5"],
+            "Missing option '--noise-multiplier'. Example: privplan account --noise-",
+        ),
         (["train", "plan.json"], "No such command 'train'; use privplan simulate."),
         (
             ["init", "spec.yaml"],
@@ -202,3 +206,11 @@ def test_columns_that_look_like_codes_are_named(tmp_path):
     words += ["--statistics", "none"]
     assert "inputs 2 (from 1): whole numbers from 0" in answer(*words)
     assert "inputs 2 (from 1)" not in answer(*words, "--codes", "job")
+
+
+def test_a_group_that_is_none_is_answered_with_those_that_are(folder):
+    line = refused("what-if", folder / "plan.json", "patients=1,2")
+    assert line == (
+        "vary: must be a field of the spec or one of its groups (strict, medium, loose), "
+        "found 'patients'"
+    )
