@@ -279,9 +279,9 @@ def _estimated_start(
     end_of_range = high
     for _ in range(_MOST_GUESSES):
         releases = history(argument)
-        quick = quick_epsilon(releases, target.delta, target.epsilon)
+        spent = quick_epsilon(releases, target.delta, target.epsilon)
         try:
-            spent = quick or _coarse_epsilon(coarse, target, releases)
+            spent = spent or _coarse_epsilon(coarse, target, releases)
         except TooLittleNoiseError:
             break
         if not 0 < spent < math.inf:

@@ -557,8 +557,8 @@ def _descended(
         active = (y != PADDING).any(1, keepdim=True)
         generated = network.generated(weights, embeddings[:, None])[:, 0]
         thetas = join_head(model, generated, heads)
-        x = pixels(batch.x[rows][:, step])
-        slopes, _ = split_head(model, gradients_at(model, thetas, x, y))
+        slopes = gradients_at(model, thetas, pixels(batch.x[rows][:, step]), y)
+        slopes, _ = split_head(model, slopes)
         if batch.momentum:
             speed.mul_(torch.where(active, batch.momentum, 1.0))
         slope = network.pull_back(

@@ -156,8 +156,7 @@ class Cohort:
             for member, update, candidate in zip(members, trained, nudged, strict=True):
                 clipped = self._empty[member[0]]()
                 used, _ = self._changed.get(member, update)
-                candidate_sent, _ = candidate
-                difference = clipped.summand(used) - clipped.summand(candidate_sent)
+                difference = clipped.summand(used) - clipped.summand(candidate[0])
                 remaining_gap = gap + factor * difference
                 if remaining_gap.norm() < EXPLAINED * gap.norm():
                     self._changed[member] = candidate

@@ -280,11 +280,10 @@ def _between(
         return Interval(min(lower, upper), upper)
 
     # An upper bound of each direction; the first one probably spends most.
-    distinct = _distinct(directions)
-    plan = planned(distinct[0])
-    candidates = []
-    for above in distinct:
-        scale = 1.0 if above == distinct[0] else _LESSER_SCALE
+    plan = planned(directions[0][0])
+    candidates: list[_Refined] = []
+    for above in _distinct(directions):
+        scale = _LESSER_SCALE if candidates else 1.0
         bound = _epsilon(above, delta, plan, scale)
         candidates.append(_Refined(above, bound, scale))
 

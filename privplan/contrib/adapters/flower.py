@@ -243,6 +243,8 @@ IDENTIFY = "privplan-identify"
 CLIENT = "privplan-client"
 ANSWER_SECONDS = 600
 """Seconds to wait for the client numbers of new nodes."""
+NOT_FINITE = "aggregate_train: %d of %d updates are not finite and count as zero"
+"""What the log says of updates that are excluded, and of how many."""
 
 
 def clipping_mod(
@@ -450,8 +452,7 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
         groups = {group for group, _ in reported}
         lost = sum(guard.total(group).excluded for group in groups)
         if lost:
-            text = "aggregate_train: %d of %d updates are not finite and count as zero"
-            log(WARNING, text, lost, len(reported))
+            log(WARNING, NOT_FINITE, lost, len(reported))
         released = guard.release(server_round, nobody)
         return self._step(server_round, released.mean), None
 
