@@ -67,6 +67,7 @@ def test_dp_accounting_is_tight_on_a_grid_scaled_to_the_loss(
         assert accountant("opacus").epsilon(history, delta, AR).upper > low
 
 
+@pytest.mark.slow
 def test_dp_accounting_in_the_other_cells():
     full = History.repeated(Release(2.0, 1.0, FULL), 10)
     assert DP.epsilon(full, 1e-5, AR).upper == pytest.approx(7.5113, rel=1e-3)

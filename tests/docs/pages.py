@@ -135,6 +135,7 @@ SECONDS = (
     "report",
     "tracking",
     "tutorials/meeting",
+    "tutorials/own-data",
 )
 """Pages without such images that take several seconds: with the slow tests, too."""
 RUN = "simulate plan.json --algorithm planned --device cpu --seed 1 -o run"

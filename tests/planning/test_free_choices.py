@@ -109,6 +109,7 @@ def test_more_clients_per_round_never_hurt():
     assert errors == sorted(errors, reverse=True)
 
 
+@pytest.mark.slow
 def test_clipping_norm_is_the_best_of_a_scan():
     norms = [0.2, 0.3, 0.4, 0.5, 0.9]
     spec = searched(free=["ratios", "weights", "clipping_norm"], update_norms=norms)

@@ -132,12 +132,29 @@ def test_any_law_is_a_start_and_says_what_clients_can_do(
 @pytest.mark.parametrize(
     ("changes", "law", "reason"),
     [
-        ({"relation": "replace_one"}, "random_allocation", "relation must be add_remove"),
-        ({"cohort": 20}, "balls_in_bins", "has no turns for 10 rounds and cohorts of 1 in 30"),
-        ({"rounds": 7}, "random_allocation", "has no turns for 7 rounds and cohorts of 1 in 10"),
-        ({"sampling": "capped_poisson:1000"}, "poisson", "has no cap on cohorts"),
+        (
+            {"relation": "replace_one"},
+            "random_allocation",
+            "relation must be add_remove",
+        ),
+        (
+            {"cohort": 20},
+            "balls_in_bins",
+            "has no turns for 10 rounds and cohorts of 1 in 30",
+        ),
+        (
+            {"rounds": 7},
+            "random_allocation",
+            "has no turns for 7 rounds and cohorts of 1 in 10",
+        ),
+        pytest.param(
+            {"sampling": "capped_poisson:1000"},
+            "poisson",
+            "has no cap on cohorts",
+            marks=pytest.mark.slow,
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_law_without_a_plan_says_which_condition_fails(changes, law, reason):
     _, compared = with_best_law(spec_of(**changes))
     assert reason_by_law(compared)[law] == reason

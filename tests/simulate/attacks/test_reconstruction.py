@@ -95,6 +95,7 @@ def _against_nulls(scene, images):
     return measures.better(measures.scores(images, originals, among), nulls)
 
 
+@pytest.mark.slow
 def test_inversion_is_better_than_null_and_null_on_another_update(cnn):
     scene = _scene(cnn, "FedAvg")
     guesses = ig(_views(scene), Options(steps=150), _quiet)
