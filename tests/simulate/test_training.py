@@ -76,7 +76,10 @@ def test_own_people_get_secure_noise_whose_key_lies_beside_the_folder(solved, tm
     key = tmp_path / "run.key"
     assert (run.record.noise, key.stat().st_mode & 0o777) == ("secure", 0o600)
     assert NoiseKey.load(key).commitment == run.record.configuration["noise_commitment"]
-    assert verdicts.headline(run.verdict) == "kept, executed again (all 5 rounds)"
+    executed = (
+        "kept, executed again (all 5 rounds); the code of its own module is believed"
+    )
+    assert verdicts.headline(run.verdict) == executed
     parts = OwnParts(data(), OwnModel(Net, {}, "Net", False))
     assert (
         Replay(run.folder, own_parts=parts)
