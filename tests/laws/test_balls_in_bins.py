@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from privplan.accounting.pld import option_chain
+from privplan.accounting.pld import balls_in_bins, option_chain
 from privplan.accounting.pld.accountant import PldAccountant
 from privplan.accounting.pld.allocation import allocation_pairs
 from privplan.accounting.pld.balls_in_bins import (
@@ -213,6 +213,20 @@ def test_a_wrong_chain_is_seen(fault: str, monkeypatch: pytest.MonkeyPatch) -> N
     removed, _ = deltas(balls_in_bins_pairs.__wrapped__(factors, 0.7), 2.0)
     delta, error = sampled_delta(factors, 0.7, 2.0, removed=True)
     assert removed < delta - 4 * error
+
+
+@pytest.mark.parametrize("sigma", [2.3392141905702926, 4.366350913218672, 28.4398889])
+def test_puts_and_calls_meet_at_strike_one(sigma: float) -> None:
+    """Of these noise multipliers 1 over the step is no whole number by its last bit."""
+    factors = best_factors(5, 0.5, 0.35)
+    calls, puts = balls_in_bins._dots(factors, sigma)
+    assert calls.strikes[0] == puts.strikes[0] == 1.0
+    assert calls.prices[0] == puts.prices[0]
+    assert (np.diff(calls.strikes) > 0).all()
+    assert (np.diff(puts.strikes) < 0).all()
+    pair = balls_in_bins_pairs(factors, sigma).upper[0]
+    bounds = [delta_of(pair, epsilon)[1] for epsilon in (0.1, 0.5, 1.0)]
+    assert bounds == sorted(bounds, reverse=True)
 
 
 def test_an_estimate_is_near_the_bound() -> None:

@@ -124,9 +124,21 @@ def _tables(spread: _Spread, step: float, ends: tuple[float, float]) -> Strikes:
     low = np.maximum(low - spread_steps * step, 0.0)
     low[-1] = first
     high[-1] = last
-    lowest = np.floor(low / step).astype(np.int64)
-    highest = np.maximum(np.ceil(high / step).astype(np.int64), lowest + 1)
-    return Strikes(step, lowest, highest)
+    lowest = np.floor(_in_steps(low, step)).astype(np.int64)
+    highest = np.ceil(_in_steps(high, step)).astype(np.int64)
+    return Strikes(step, lowest, np.maximum(highest, lowest + 1))
+
+
+def _in_steps(strikes: Array, step: float) -> Array:
+    """Strikes as multiples of a step, whole ones without their rounding.
+
+    Strike 1 is a whole multiple of the first step, at which puts end and calls begin;
+    the quotient may miss it by the last bits.
+    """
+    quotients = strikes / step
+    whole = np.rint(quotients)
+    is_whole = np.abs(quotients - whole) <= 4 * UNIT * whole
+    return np.where(is_whole, whole, quotients)
 
 
 def _spacing(rounds: int) -> float:
@@ -161,8 +173,14 @@ def _dots(factors: RankOneFactors, sigma: float) -> tuple[PricedStrikes, PricedS
     puts = PricedStrikes(strikes.values(rounds - 1)[::-1], prices[::-1])
     calls = _calls(factors, sigma, spread, step, spacing)
 
-    # Both bound the same price at strike 1.
-    price_at_1 = min(puts.prices[0], calls.prices[0])
+    # Both bound the same price at strike 1, from which rounding of the multiple may
+    # have moved them; a price moves no more than its strike.
+    beside_1 = abs(puts.strikes[0] - 1) + abs(calls.strikes[0] - 1)
+    if beside_1 > 8 * UNIT:
+        raise AssertionError("puts and calls must meet at strike 1")
+    puts.strikes[0] = 1.0
+    calls.strikes[0] = 1.0
+    price_at_1 = min(puts.prices[0], calls.prices[0]) + beside_1
     puts.prices[0] = price_at_1
     calls.prices[0] = price_at_1
     falling = np.minimum.accumulate(calls.prices)
