@@ -79,14 +79,36 @@ class TimeLimitError(Exception):
     """What a program's own signal handler raises."""
 
 
-ERRORS = [KeyboardInterrupt(), TimeLimitError(), OSError(28, "No space left on device")]
+INTERRUPT = KeyboardInterrupt()
+TIME_LIMIT = TimeLimitError()
+FULL_DISK = OSError(28, "No space left on device")
 
 
-@pytest.mark.parametrize("with_book", [False, True])
-@pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize(
+    ("error", "after", "with_book", "rounds"),
+    [
+        (INTERRUPT, False, False, ROUNDS),
+        (FULL_DISK, False, False, ROUNDS),
+        # A book is slow, so the quick tests have it for a round, and calls carried out.
+        (INTERRUPT, True, True, 1),
+        *(
+            pytest.param(error, after, with_book, ROUNDS, marks=pytest.mark.slow)
+            for error, after, with_book in [
+                (TIME_LIMIT, False, False),
+                (INTERRUPT, True, False),
+                (TIME_LIMIT, True, False),
+                (FULL_DISK, True, False),
+                (INTERRUPT, False, True),
+                (TIME_LIMIT, False, True),
+                (FULL_DISK, False, True),
+                (TIME_LIMIT, True, True),
+                (FULL_DISK, True, True),
+            ]
+        ),
+    ],
+)
 def test_no_round_is_handed_out_twice_wherever_it_is_interrupted(
-    error, after, with_book, tmp_path, monkeypatch
+    error, after, with_book, rounds, tmp_path, monkeypatch
 ):
     """As in a notebook, where a cell is run again on the guard that is still open."""
     book = f"sqlite:///{tmp_path / 'book.sqlite'}" if with_book else None
@@ -94,7 +116,7 @@ def test_no_round_is_handed_out_twice_wherever_it_is_interrupted(
     for number in range(1, 100):
         folder = tmp_path / f"run-{number}"
         handed_out = {}
-        guard = Guard(two_groups(ROUNDS), folder, book, population=str(number))
+        guard = Guard(two_groups(rounds), folder, book, population=str(number))
         with monkeypatch.context() as patched:
             injected = Injected(patched, number, error, after=after)
             try:
@@ -109,12 +131,12 @@ def test_no_round_is_handed_out_twice_wherever_it_is_interrupted(
             with suppress(InputError):  # a release that waits for its record
                 take_rounds(guard, handed_out)
         guard.close()
-        with Guard(two_groups(ROUNDS), folder, book, population=str(number)) as again:
+        with Guard(two_groups(rounds), folder, book, population=str(number)) as again:
             take_rounds(again, handed_out)
         verdict = again.verdict()
         assert verdict.outcome == "kept", (number, verdict.failed)
         assert {len(bits) for bits in handed_out.values()} == {1}, number
-    assert ends > 4 * ROUNDS
+    assert ends > 4 * rounds
     guard.close()
     if with_book:
         assert all(row.cost == "recorded" for row in Book(book).runs)
