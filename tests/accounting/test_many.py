@@ -90,7 +90,8 @@ def test_a_question_that_comes_again_is_asked_once(monkeypatch):
     assert len(set(bounds.upper.tolist())) == 2
 
 
-def test_processes_answer_as_one_does_and_tell_how_far_they_are():
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_processes_answer_as_one_does_and_tell_how_far_they_are(workers):
     numbers = {
         "noise_multiplier": [1.0, 1.5, 2.0],
         "sampling_ratio": 0.01,
@@ -99,7 +100,9 @@ def test_processes_answer_as_one_does_and_tell_how_far_they_are():
     }
     reports = []
     spread = privplan.account(
-        **numbers, workers=2, progress=lambda done, total: reports.append((done, total))
+        **numbers,
+        workers=workers,
+        progress=lambda done, total: reports.append((done, total)),
     )
     alone = privplan.account(**numbers)
     assert spread.upper.tolist() == alone.upper.tolist()

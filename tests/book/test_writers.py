@@ -83,7 +83,7 @@ def test_every_run_is_in_the_book_once(address, tmp_path):
 PROCESSES = 8
 ACCOUNTS = ("a", "b", "site")
 CASES = [
-    ("sqlite", 48),
+    ("sqlite", 24),
     *(
         pytest.param(kind, 1000, marks=pytest.mark.slow)
         for kind in ("sqlite", "postgres")

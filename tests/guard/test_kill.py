@@ -19,12 +19,12 @@ from tests.guard import copies, kills
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("count", [10, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [5, pytest.param(200, marks=pytest.mark.slow)])
 def test_a_killed_run_goes_on_with_the_same_bits(tmp_path, count):
     check_killed(tmp_path, count, "tests.guard.kills")
 
 
-@pytest.mark.parametrize("count", [12, pytest.param(150, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [6, pytest.param(150, marks=pytest.mark.slow)])
 def test_killed_copies_of_a_run_release_no_round_twice(tmp_path, count):
     """Of all copies each round has one release, and the book counts each once."""
     hits, refused, folders = map(

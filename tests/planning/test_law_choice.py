@@ -188,6 +188,7 @@ def test_limits_on_ratios_are_of_one_law(limit):
         spec_of(groups=groups)
 
 
+@pytest.mark.slow
 def test_noise_of_all_candidates_is_finite():
     _, compared = with_best_law(spec_of())
     assert all(0 < (law.noise or 0) < math.inf for law in compared)

@@ -16,6 +16,7 @@ from privplan.bundle import MODEL, Bundle, model_bytes, read_model
 from privplan.errors import BrokenRunError, InputError, UnverifiedRunError
 from privplan.guard.guard import Guard
 from privplan.plan import Plan
+from privplan.planning.solver import solve
 from privplan.publishing import NO_MODEL, publish, read_bundle
 from privplan.record import CHECKPOINT, LEDGER, PLAN, RECORD, REPLAY, VERDICT, RunRecord
 from privplan.secure_stream import NoiseKey
@@ -32,10 +33,18 @@ from tests.command import answer, refused
 from tests.command import privplan as privplan_command
 from tests.guard import plans as guarded
 from tests.simulate import flips
+from tests.simulate.conftest import digits_spec
 from tests.simulate.own_runs import Net, arrays, data
 from tests.simulate.own_runs import plan as own_plan
 
 FILES = {PLAN, VERDICT, "certificate.json", MODEL}
+ROUNDS = 4
+
+
+@pytest.fixture(scope="module")
+def short_plan():
+    """The plan of the preset for four rounds: each bundle executes them again."""
+    return solve(digits_spec(rounds=ROUNDS))
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +77,11 @@ def test_a_bundle_holds_four_files_and_the_model_that_was_trained(
     assert _contents(published) == _contents(tmp_path / "again")
     bundle = Bundle.load(published)
     verdict = bundle.verdict
-    assert (verdict.level, verdict.executed, verdict.rounds) == ("executed", 8, 8)
+    assert (verdict.level, verdict.executed, verdict.rounds) == (
+        "executed",
+        ROUNDS,
+        ROUNDS,
+    )
     assert (verdict.model, verdict.initial, verdict.algorithm) == (
         "all",
         "seed",
@@ -507,7 +520,7 @@ def test_no_bundle_is_written_into_its_run(copy):
 def test_verify_reads_a_bundle_and_says_who_can_execute_the_run(run, bundle):
     done = privplan_command("verify", bundle)
     assert done.exit_code == 5
-    claim = "kept (simulation), executed again (8 of 8 rounds; model trained by the"
+    claim = "kept (simulation), executed again (4 of 4 rounds; model trained by the"
     assert f"a bundle, whose publisher says: {claim}" in done.stdout
     assert "only who has the run folder can execute the run again" in done.stdout
     assert "the trainer's workplace" in answer("verify", run, "--rounds", 0)

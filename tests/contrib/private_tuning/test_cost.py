@@ -32,7 +32,7 @@ from tests.verification import honest_run
     "tuning",
     [
         {"runs": 20},
-        {"runs": 20, "law": "geometric"},
+        pytest.param({"runs": 20, "law": "geometric"}, marks=pytest.mark.slow),
         {"runs": 5, "law": "truncated_negative_binomial", "shape": 0.8},
     ],
 )

@@ -263,8 +263,8 @@ def test_a_lazy_build_within_vmap_is_refused(monkeypatch):
         ("PPSGD", "client", 4),
         ("CENTAUR", "client", 5),
         ("DPFedAvg", "record", 2 + 2 * 3),
-        ("CENTAUR", "record", 3 + 2 * 3),
-        ("Robust-HDP", "record", 2 + 2 * 3),
+        pytest.param("CENTAUR", "record", 3 + 2 * 3, marks=SLOW),
+        pytest.param("Robust-HDP", "record", 2 + 2 * 3, marks=SLOW),
     ],
 )
 def test_no_wait_of_the_host_depends_on_the_number_of_clients(name, unit, per_round):
