@@ -55,7 +55,7 @@ ELSEWHERE = {
     "plan": "privplan solve",
     "pretrain": "model.initial in the spec, with parameters that you trained on public data",
     "run": "privplan simulate",
-    "sweep": "privplan what-if",
+    "sweep": "privplan what-if, or privplan compare --jobs N and --on ADDRESS",
     "tradeoff": "privplan account --tradeoff",
     "train": "privplan simulate",
     "tune": "privplan proxy tune, or privplan compare --tune",
@@ -227,11 +227,15 @@ class SuggestingGroup(click.Group):
         if command is None:
             if args[0].startswith("-"):
                 return super().resolve_command(ctx, args)
-            if args[0] in ELSEWHERE:
+            is_outermost = ctx.parent is None
+            if is_outermost and args[0] in ELSEWHERE:
                 ctx.fail(f"No such command {args[0]!r}; use {ELSEWHERE[args[0]]}.")
             own_version()  # without which most commands are unknown
-            near = did_you_mean(args[0], self.list_commands(ctx))
-            ctx.fail(f"No such command {args[0]!r}{near or '; --help lists all'}.")
+            commands = self.list_commands(ctx)
+            near = did_you_mean(args[0], commands) or "; --help lists all"
+            if not is_outermost:
+                near = f"; it has {', '.join(commands)}"
+            ctx.fail(f"No such command {args[0]!r}{near}.")
         if not isinstance(command, SuggestingGroup):
             command.params = _with_verbosity(_with_contributed(command).params)
             _refuse_repeated(command, args[1:])

@@ -26,7 +26,7 @@ from simulate.data.columns import (
 from simulate.data.encoding import AS_THEY_ARE, Statistics, encode, read_statistics
 from simulate.data.own import Data
 from simulate.data.reading import one_line_errors, opened
-from simulate.tasks import MULTI_CLASS
+from simulate.tasks import MULTI_CLASS, task_of
 
 
 @dataclass(frozen=True)
@@ -117,8 +117,8 @@ def from_table(
     client: str | None = None,
     group: str | None = None,
     groups: Mapping[str, str] | None = None,
-    features: Sequence[str] = (),
-    codes: Sequence[str] = (),
+    features: Sequence[str] | str = (),
+    codes: Sequence[str] | str = (),
     statistics: Statistics | Path | str | None = None,
     **arguments: Any,
 ) -> Data:
@@ -130,8 +130,8 @@ def from_table(
         client: name of the column of each record's client.
         group: name of the column of each record's privacy group.
         groups: group of each client, instead of a column.
-        features: names of columns in the order of the inputs; all other columns when
-            empty.
+        features: names of columns in the order of the inputs, as those of labels; all
+            other columns when empty.
         codes: names of features whose whole numbers from 0 are inputs as they are, such
             as rows of an ``nn.Embedding``; without other features the inputs are int64.
         statistics: public statistics of the features (``simulate.data.encoding``), or
@@ -146,10 +146,9 @@ def from_table(
         statistics = AS_THEY_ARE
     elif isinstance(statistics, Path | str):
         statistics = read_statistics(Path(statistics))
-    if isinstance(label, str):
-        labels = label.split(",")
-    else:
-        labels = list(label or ())
+    labels = _names(label or ())
+    features = _names(features)
+    codes = _names(codes)
     clients = text_column(columns, "client", client) if client else None
     group_names = text_column(columns, "group", group) if group else None
     if client is not None and client == group:
@@ -158,7 +157,8 @@ def from_table(
     if len(set(named)) < len(named):
         rule = "must be another column than client and group"
         raise InputError.one("label", rule, named)
-    y = _labels(columns, labels, arguments.get("task", MULTI_CLASS))
+    # An unknown task is refused first: its labels are of no kind.
+    y = _labels(columns, labels, task_of(arguments.get("task", MULTI_CLASS)).name)
     inputs = list(features) or [name for name in columns if name not in named]
     for name, times in Counter(inputs).items():
         if name in labels:
@@ -174,6 +174,13 @@ def from_table(
     return Data(x, y, clients, groups or group_names, codes=places, **arguments)
 
 
+def _names(columns: Sequence[str] | str) -> list[str]:
+    """Names of columns, in a list or with commas between."""
+    if isinstance(columns, str):
+        return columns.split(",")
+    return list(columns)
+
+
 def _labels(columns: Columns, names: Sequence[str], task: str) -> Any:
     """Labels from columns: of classes [n], else numbers [n] or [n, labels]."""
     if task == MULTI_CLASS and len(names) > 1:
@@ -183,7 +190,11 @@ def _labels(columns: Columns, names: Sequence[str], task: str) -> Any:
         return None
     if task == MULTI_CLASS:
         return text_column(columns, "label", names[0])
-    labels = [numbers(columns, "label", name) for name in names]
+    try:
+        labels = [numbers(columns, "label", name) for name in names]
+    except InputError as error:
+        rule = f"{error.faults[0].rule}, for {task}; {MULTI_CLASS} takes names"
+        raise InputError.one("label", rule, error.faults[0].found) from None
     if len(labels) == 1 and task != "multi-label":
         return labels[0]
     return np.stack(labels, 1)

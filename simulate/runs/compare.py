@@ -44,6 +44,13 @@ def select(
         one_unit: whether ``all`` means those alone that have the unit of the plan.
     """
     words = [word.strip() for word in names.split(",") if word.strip()]
+    programs = [word for word in words if ":" in word or word.endswith(".py")]
+    if programs:
+        rule = (
+            "must be registered names; a method of your program is compared from Python, "
+            "simulate.compare(plan, [function]), or named by an entry point"
+        )
+        raise InputError.one("algorithms", rule, ", ".join(programs))
     if "all" not in map(str.lower, words):
         return list(dict.fromkeys(map(ALGORITHMS.name_of, words or [""]))), []
     # An algorithm that is named besides ``all`` is tried whatever speaks against it.

@@ -19,7 +19,7 @@ from privplan.verification.run import Run
 from privplan.verification.verdict import Verdict
 from privplan.verification.verify import judge, load_run
 from privplan.visible import csv_cell
-from simulate.algorithms.registry import ALGORITHMS
+from simulate.algorithms.registry import ALGORITHMS, AlgorithmEntry
 
 # A rehearsal protects nobody, yet shows which method a run with secure noise should
 # try.
@@ -197,16 +197,26 @@ def row_of(name: str, folders: Sequence[Path]) -> ComparisonRow:
     # As recorded: to execute rounds of every run again is for who verifies or books it.
     verdicts = tuple(judge(run, 0) for run in runs)
     records = tuple(run.record for run in runs)
-    unit = ALGORITHMS.get(records[0].algorithm).unit_under(runs[0].plan)
+    entry = _entry_of(runs[0])
+    # Whom a method protects that is not registered here, nobody can say.
+    unit = "none" if entry is None else entry.unit_under(runs[0].plan)
     return ComparisonRow(name, unit, records, verdicts, _setup_of(runs[0]))
+
+
+def _entry_of(run: Run) -> AlgorithmEntry | None:
+    """The algorithm of a run; None for a method of somebody's program."""
+    name = run.record.algorithm
+    if name not in ALGORITHMS:
+        return None
+    return ALGORITHMS.get(name)
 
 
 def _setup_of(run: Run) -> Setup:
     """What a run was given, by its plan and the bounds in its ledger."""
     plan = run.plan
     spec = plan.spec
-    entry = ALGORITHMS.get(run.record.algorithm)
-    is_private = entry.unit != "none"
+    entry = _entry_of(run)
+    is_private = entry is None or entry.unit != "none"
 
     has_bounds = False
     if run.ledger.records:
@@ -230,7 +240,9 @@ def _setup_of(run: Run) -> Setup:
     weights = spec.weighting
     release = plan.release if is_private else "exact"
     # An algorithm of another package decides both by itself.
-    if is_private and not entry.function.__module__.startswith("simulate."):
+    if entry is None:
+        weights = "its own"
+    elif is_private and not entry.function.__module__.startswith("simulate."):
         built = entry.build(plan)
         weights = built.aggregator.name
         release = "joint" if built.mechanism.joint else "per_group"

@@ -101,6 +101,7 @@ def test_what_if_says_the_numbers_of_solve(folder):
             "Missing option '--noise-multiplier'. Example: privplan account --noise-",
         ),
         (["train", "plan.json"], "No such command 'train'; use privplan simulate."),
+        (["book", "list"], "No such command 'list'; it has add, budgets, commit, "),
         (
             ["init", "spec.yaml"],
             "Got unexpected extra argument (spec.yaml); a file to write is named by -o ",

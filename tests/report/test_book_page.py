@@ -78,7 +78,7 @@ def test_only_books_are_read_as_books(book, tmp_path):
     assert not is_book(tmp_path / "plan.json")
     rule = "must be a group of the book"
     assert rule in refused("report", book.address, "--budget", "nobody=1")
-    assert "must be GROUP=EPSILON" in refused(
-        "report", book.address, "--budget", "strict"
-    )
+    for budget in ("strict", "5", "=5"):
+        words = ("report", book.address, "--budget", budget)
+        assert "must be GROUP=EPSILON" in refused(*words)
     assert "html or markdown" in refused("report", book.address, "--format", "json")

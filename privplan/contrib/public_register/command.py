@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -145,10 +146,12 @@ def _json(data: Any) -> str:
 def _budget(text: str) -> tuple[str, float]:
     """A group, with its population if it has one, and its budget."""
     group, _, epsilon = text.rpartition("=")
-    try:
-        return group, float(epsilon)
-    except ValueError:
-        raise InputError.one("budget", "must be GROUP=EPSILON", text) from None
+    budget: float | None = None
+    with suppress(ValueError):
+        budget = float(epsilon)
+    if budget is None or not group:
+        raise InputError.one("budget", "must be GROUP=EPSILON", text)
+    return group, budget
 
 
 takes_options_of_verify(command)

@@ -31,7 +31,8 @@ def same_plan(run: Run) -> check.Check:
     short = digest[:SHORT]
     if approved.digest != digest:
         difference = f"approved was {approved.digest[:SHORT]}"
-        return check.failed("plan", f"the run has plan {short}, {difference}")
+        advice = "simulate --plan-only writes the plan that a method will execute"
+        return check.failed("plan", f"the run has plan {short}, {difference}; {advice}")
     return check.passed("plan", f"plan {short} is the approved one")
 
 

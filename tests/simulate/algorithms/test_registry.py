@@ -12,6 +12,7 @@ from privplan.record import RECORD
 from simulate.algorithm import compose
 from simulate.algorithms import registry
 from simulate.mechanisms import gaussian_joint
+from simulate.runs.rows import rows_in
 from simulate.server import laplacian
 from simulate.transforms import clip
 from tests.command import answer, privplan
@@ -93,7 +94,7 @@ def restored():
 
 @pytest.mark.usefixtures("restored")
 def test_an_algorithm_from_outside_is_listed_trained_compared_and_verified(
-    short_path, tmp_path
+    short_path, tmp_path, monkeypatch
 ):
     assert registered("Toy")(toy) is toy
     rows = json.loads(privplan("simulate", "--algorithms=json").stdout)
@@ -116,3 +117,9 @@ def test_an_algorithm_from_outside_is_listed_trained_compared_and_verified(
     assert len(list((tmp_path / "results" / "Toy").glob(f"seed-*/{RECORD}"))) == 1
     table = (tmp_path / "results" / "results.csv").read_text()
     assert re.search(r"^Toy,client,", table, re.MULTILINE)
+
+    # Somebody else, without the method, reads the runs, and not whom it protects.
+    fedavg = {"FedAvg": registry.ALGORITHMS.get("FedAvg")}
+    monkeypatch.setattr("simulate.runs.rows.ALGORITHMS", fedavg)
+    units = {row.algorithm: row.unit for row in rows_in(tmp_path / "results")}
+    assert units == {"FedAvg": "none", "Toy": "none"}

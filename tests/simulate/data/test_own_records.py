@@ -86,6 +86,21 @@ def table(**changes):
     return from_table(TABLE, **{**options, **changes})
 
 
+def test_columns_are_named_in_a_list_or_with_commas_between():
+    assert table(features="age,ward", codes="ward").records.tolist() == (
+        table(features=["age", "ward"]).records.tolist()
+    )
+
+
+def test_labels_are_of_the_task():
+    answers = {**TABLE, "ill": ["no", "yes", "no", "yes"]}
+    options = {"label": "ill", "statistics": AGE, "codes": ["ward"]}
+    with pytest.raises(InputError, match="task: must be one of"):
+        from_table(answers, task="classification", **options)
+    with pytest.raises(InputError, match="for binary; multi-class takes names"):
+        from_table(answers, task="binary", **options)
+
+
 def test_codes_are_inputs_as_they_are():
     coded = table()
     assert coded.codes == [1]
