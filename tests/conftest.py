@@ -10,6 +10,10 @@ import sys
 import pytest
 from hypothesis import settings
 
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Each worker has its core: further threads would only wait for one another.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 settings.register_profile("fixed", derandomize=True, deadline=None, max_examples=30)
 settings.register_profile("random", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))

@@ -146,6 +146,7 @@ def test_a_filter_that_does_not_cover_the_plan_is_one_line(past):
         solve_from_book(_spec(), past, rule="gaussian")
 
 
+@pytest.mark.slow
 def test_a_group_whose_budget_does_not_bind_may_spend_what_is_left(past):
     """Of 12: groups share noise under random allocation, so that strict binds loose."""
     law = {"sampling": "random_allocation:5", "cohort": None}

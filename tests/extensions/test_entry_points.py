@@ -133,6 +133,7 @@ def test_an_objective_is_minimised_and_explained(installed, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_a_server_optimiser_trains_and_is_kept_as_recorded(installed, tmp_path):
     text = SPEC.replace("SAMPLING", "poisson").replace("ACCOUNTANT", "pld")
     (tmp_path / "spec.yaml").write_text(

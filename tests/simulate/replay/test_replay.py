@@ -311,7 +311,9 @@ def test_a_record_that_was_edited_fails(name, run):
     assert names_of(report.differences) == {name}
 
 
-@pytest.mark.parametrize("field", ["accuracy", "loss"])
+@pytest.mark.parametrize(
+    "field", ["accuracy", pytest.param("loss", marks=pytest.mark.slow)]
+)
 def test_an_evaluation_of_any_round_that_was_not_reached_fails(field, run):
     record = RunRecord.load(run)
     assert [point.round for point in record.metrics] == [1, 2, 3]
