@@ -71,12 +71,17 @@ def _one_line(text: str) -> str:
     return printable(_cut(text, 2 * MOST_LETTERS))
 
 
+_SHORT_NAMES = {"eps": "epsilon", "lr": "learning_rate", "bs": "batch_size"}
+"""What the field writes in short, and the names that it stands for."""
+
+
 def did_you_mean(text: object, names: Iterable[str]) -> str:
     """`` (did you mean NAME?)`` with the name nearest to a text; empty without one."""
     from difflib import get_close_matches
 
     by_folded = {name.casefold(): name for name in names}
     folded = str(text)[:MOST_FOUND].casefold()
+    folded = _SHORT_NAMES.get(folded, folded)
     near = get_close_matches(folded, by_folded, n=1, cutoff=_NEAR)
     if near:
         return f" (did you mean {by_folded[near[0]]}?)"

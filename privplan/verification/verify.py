@@ -19,7 +19,7 @@ from privplan.ledger import LedgerText, history_of, read_ledger
 from privplan.limits import MOST_CLIENTS
 from privplan.plan import Plan
 from privplan.proven import finding_on_run
-from privplan.record import LEDGER, PLAN, RunRecord, run_folder
+from privplan.record import LEDGER, PLAN, RECORD, RunRecord, run_folder
 from privplan.registry import points
 from privplan.secure_stream import NoiseKey
 from privplan.threads import one_product_thread
@@ -69,6 +69,12 @@ def load_run(folder: Any) -> Run:
     if is_bundle(folder):
         rule = "must be the run folder of which this bundle was published"
         raise InputError.one("run", rule, str(folder))
+    if not (folder / RECORD).exists():
+        runs = sorted(folder.glob(f"*/*/{RECORD}"))
+        if runs:
+            first = f"the first of the {len(runs)} in it is {runs[0].parent}"
+            rule = f"must be a run folder; {first}"
+            raise InputError.one("run", rule, str(folder))
     plan = _read_plan(folder)
     if plan.spec.population > MOST_CLIENTS:
         rule = f"must have at most {MOST_CLIENTS} clients to be verified"

@@ -101,6 +101,10 @@ def test_what_if_says_the_numbers_of_solve(folder):
             "Missing option '--noise-multiplier'. Example: privplan account --noise-",
         ),
         (["train", "plan.json"], "No such command 'train'; use privplan simulate."),
+        (
+            ["explain", "3"],
+            "plan: must be a plan; what an epsilon means: explain --epsilon 3",
+        ),
         (["book", "list"], "No such command 'list'; it has add, budgets, commit, "),
         (
             ["init", "spec.yaml"],

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+from concurrent.futures import CancelledError
 from importlib import import_module
 from typing import Any
 
 from privplan.clusters import Cluster
 from privplan.errors import InputError
 
+_log = logging.getLogger(__name__)
 CONNECT_SECONDS = 10  # until a scheduler that does not answer is given up
 
 
@@ -32,6 +35,13 @@ def cluster(address: str) -> Cluster:
         reason = " ".join(str(error).split()) or type(error).__name__
         rule = f"must be the address of a Dask scheduler, dask://HOST:PORT ({reason})"
         raise InputError.one("on", rule, f"dask://{address}") from None
-    lost = (library.KilledWorker, library.client.FutureCancelledError)
+    # A scheduler that dies cancels what its workers were to do.
+    lost = (
+        library.KilledWorker,
+        library.client.FutureCancelledError,
+        CancelledError,
+    )
+    if not client.scheduler_info()["workers"]:
+        _log.warning("dask://%s has no worker yet: waiting for one", address)
     executor = client.get_executor(pure=False)
     return Cluster(executor, lost, client.close)
