@@ -232,9 +232,10 @@ class SuggestingGroup(click.Group):
                 ctx.fail(f"No such command {args[0]!r}; use {ELSEWHERE[args[0]]}.")
             own_version()  # without which most commands are unknown
             commands = self.list_commands(ctx)
-            near = did_you_mean(args[0], commands) or "; --help lists all"
-            if not is_outermost:
-                near = f"; it has {', '.join(commands)}"
+            advice = (
+                "--help lists all" if is_outermost else f"it has {', '.join(commands)}"
+            )
+            near = did_you_mean(args[0], commands) or f"; {advice}"
             ctx.fail(f"No such command {args[0]!r}{near}.")
         if not isinstance(command, SuggestingGroup):
             command.params = _with_verbosity(_with_contributed(command).params)
