@@ -36,7 +36,7 @@ from privplan.errors import BrokenRunError, Fault, InputError, UnverifiedRunErro
 from privplan.files import write_bytes
 from privplan.plan import GroupPlan, Plan
 from privplan.public_data import has_known_records
-from privplan.record import run_folder
+from privplan.record import refuse_inside_run, run_folder
 from privplan.verification.promise import GUARANTEE, GUARANTEES
 from privplan.verification.run import Run
 from privplan.verification.verdict import GroupVerdict, Verdict
@@ -126,9 +126,7 @@ def publish(
     folder = run_folder(run)
     if output.exists():
         raise InputError.one("output", "must be a new folder", str(output))
-    if Path(folder).resolve() in output.resolve().parents:
-        rule = "must be outside the run folder, which holds nothing but the run"
-        raise InputError.one("output", rule, str(output))
+    refuse_inside_run(folder, output)
     bundle, notes = bundle_of(
         load_run(folder),
         rounds=rounds,
@@ -153,6 +151,7 @@ def bundle_of(
 ) -> tuple[Bundle, tuple[str, ...]]:
     """The bundle of a run, and what its publisher should know; as ``publish``."""
     approved = () if plan is None else (approved_plan(plan, loaded.folder),)
+    # Refused before anything is trained: no execution will show own data to be public.
     if plan is None and loaded.record.is_on_own_data:
         raise InputError.one("plan", NEEDS_PLAN, None)
     chosen = {**(options or {}), SELECTION: _selection_seed(loaded), STATE: {}}

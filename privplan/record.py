@@ -463,6 +463,17 @@ def versions_of(*packages: str) -> dict[str, str]:
     return {name: match[0] for name, match in matches.items() if match}
 
 
+def refuse_inside_run(run: Path, output: Path) -> None:
+    """Raise where an output would lie in a run folder, of which it is no part.
+
+    Raises:
+        InputError: naming the output.
+    """
+    if (run / RECORD).exists() and run.resolve() in output.resolve().parents:
+        rule = "must be outside the run folder, which holds nothing but the run"
+        raise InputError.one("output", rule, str(output))
+
+
 def run_folder(run: Any) -> Path:
     """The folder of a run.
 

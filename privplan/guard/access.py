@@ -75,17 +75,18 @@ class Access:
 
     @contextmanager
     def changes(self, name: str) -> Iterator[None]:
-        """A call that comes to its end, or ends by an error before it changed anything.
+        """A call that comes to its end, or by an error is refused.
 
         An interruption, such as Ctrl-C, leaves it unfinished, and so does every error
-        within a step that must be whole.
+        within a step that must be whole. Elsewhere an error leaves what a second call
+        makes anew: a draw or a model that is stored, a client that counts as heard.
         """
         outer = self._unfinished
         self._unfinished = name
         try:
             yield
         except Exception:
-            # It came before the first change, unless a step was not whole.
+            # A step that was not whole has put its own name there.
             if self._unfinished == name:
                 self._unfinished = outer
             raise
@@ -131,11 +132,12 @@ def changing(
 ) -> Callable[Concatenate[Self, Arguments], Result]:
     """A method that changes its owner, alone, and is refused or comes to its end."""
 
+    @exclusive
     @wraps(method)
-    def call(
+    def change(
         owner: Self, /, *args: Arguments.args, **options: Arguments.kwargs
     ) -> Result:
-        with owner.access, owner.access.changes(method.__name__):
+        with owner.access.changes(method.__name__):
             return method(owner, *args, **options)
 
-    return call
+    return change

@@ -65,7 +65,7 @@ def command(
     from privplan.bundle import is_bundle
     from privplan.file_kinds import is_book
     from privplan.files import refuse_overwriting, write_text
-    from privplan.record import RECORD
+    from privplan.record import refuse_inside_run
 
     bundles = [source for source in sources if is_bundle(Path(source))]
     if bundles:
@@ -77,11 +77,9 @@ def command(
     )
     read = [path for path in inside if path.suffix != ".html"]
     refuse_overwriting([*sources, *read], [output])
-    for source in sources:
-        is_inside = Path(source).resolve() in Path(output or "").resolve().parents
-        if output and is_inside and (Path(source) / RECORD).exists():
-            rule = "must be outside the run folder, which holds nothing but the run"
-            raise InputError.one("output", rule, output)
+    if output is not None:
+        for source in sources:
+            refuse_inside_run(Path(source), Path(output))
     if form == "html" and Path(output or "").suffix not in PAGE_SUFFIXES:
         rule = f"must end in {' or '.join(PAGE_SUFFIXES)}, as the page is HTML"
         raise InputError.one("output", rule, output)
