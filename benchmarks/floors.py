@@ -92,12 +92,15 @@ _C = ((500, 0.3), (2500, 2.0), (3000, 8.0))
 SETTINGS = {
     "half-5": Setting("digits", _HALVES, "by-class:strict=0,1,2,3,4"),
     "half-2": Setting("digits", _HALVES, "by-class:strict=8,9"),
+    "half-dirichlet": Setting("digits", _HALVES, "dirichlet:0.1"),
     "half-iid": Setting("digits", _HALVES, "iid"),
     "demo-3": Setting("digits", _DEMO, "by-class:strict=1,5,8"),
     "demo-1": Setting("digits", _DEMO, "by-class:strict=3"),
+    "demo-2": Setting("digits", _DEMO, "by-class:strict=8,9"),
     "demo-dirichlet": Setting("digits", _DEMO, "dirichlet:0.1"),
     "demo-iid": Setting("digits", _DEMO, "iid"),
     "few-1": Setting("digits", _FEW, "by-class:strict=3"),
+    "few-dirichlet": Setting("digits", _FEW, "dirichlet:0.1"),
     "few-iid": Setting("digits", _FEW, "iid"),
     "fashion-800": Setting(
         "fashion-mnist",
