@@ -10,6 +10,8 @@ SIMULATOR := $(VENV)/.simulator
 EXTRAS := simulate,explain,hub,tables,lora,metrics,dask,slurm,notebooks,app,docs,proof,dev
 BENCHMARKS ?= commands simulation own_models guard security long_ledger population accounting calibration planning
 export OMP_NUM_THREADS ?= 1
+# Each command that a test starts would compile all of privplan again, and each worker all tests.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-all faults mutants lint docs bench clean

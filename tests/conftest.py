@@ -37,6 +37,12 @@ def pytest_collection_finish():
     gc.set_threshold(50_000, 20, 50)
 
 
+def pytest_runtest_teardown():
+    """Forget modules that a command named: workers of later tests would import them."""
+    if processes := sys.modules.get("privplan.processes"):
+        processes.OWN_MODULES.clear()
+
+
 @pytest.fixture
 def pictures(monkeypatch):
     """Runs draw their picture, as they do outside of the tests."""
