@@ -20,6 +20,8 @@ from privplan.verification.checks import (
     cohort_p_values,
     measured_noise,
     noise_p_values,
+    regenerated_cohorts,
+    regenerated_noise,
     sums,
 )
 from privplan.verification.checks.check import EVIDENCE_FALSE_ALARM, FALSE_ALARM
@@ -272,6 +274,115 @@ LONG_FAULTS = {
 """Checks, and faults of noise [n] of the recorded deviation, all but the block in each part."""
 
 
+@pytest.mark.parametrize(("factor", "count"), [(0.9, 0), (1.1, 1)])
+def test_equal_values_of_a_release_are_seen_at_half_its_level(factor, count):
+    size = 3000
+    chance = noise_p_values.close_pairs_p_value(20, [size])
+    assert 0 < chance < FALSE_ALARM
+    noise = SimpleNamespace(distributed=size, ks=0.0, close=20)
+    level = 2 * factor * chance
+    lines = measured_noise._unlike_normal_alone([(_release(1), noise)], level)
+    assert len([*lines]) == count
+
+
+def test_releases_of_several_lengths_share_the_level(monkeypatch):
+    shares = []
+
+    def none_within(measured, level):
+        return []
+
+    def shared(measured, level):
+        shares.append((len(measured), level))
+        return []
+
+    monkeypatch.setattr(measured_noise, "_dependent_within", none_within)
+    monkeypatch.setattr(measured_noise, "_dependent_pairs", shared)
+    monkeypatch.setattr(measured_noise, "_dependent_lags", none_within)
+    measured = [
+        (_release(round_), SimpleNamespace(coordinates=coordinates))
+        for round_, coordinates in enumerate((10, 20, 20), start=1)
+    ]
+    assert [*measured_noise.dependent(measured, 0.12)] == []
+    assert [count for count, _ in shares] == [1, 2]
+    assert [level for _, level in shares] == pytest.approx([0.01, 0.02])
+
+
+@pytest.mark.parametrize(("factor", "count"), [(1 + 5e-6, 0), (1 + 2e-5, 1)])
+def test_a_sum_may_be_longer_by_rounding_only(factor, count):
+    release = SimpleNamespace(
+        round=1,
+        unit="client",
+        residual="measured",
+        noise=SimpleNamespace(noisy=True),
+        shares=[
+            SimpleNamespace(group="all", cohort=4, canaries=0, largest_norm=0.5),
+        ],
+    )
+    spec = SimpleNamespace(rounds=1, mixture_of=lambda round_: (1.0,))
+    run = SimpleNamespace(plan=SimpleNamespace(spec=spec), numbered=[(0, release)])
+    measured = SimpleNamespace(sum_norm=2.0 * factor)
+    assert len([*clipping._too_long(run, {(1, 0): measured})]) == count
+
+
+@pytest.mark.parametrize(("norm", "count"), [(12.14, 0), (12.16, 1)])
+def test_an_update_is_as_long_as_its_clipped_records_allow(norm, count):
+    """Two steps at momentum 0.5 reach 1.5 times 8 + (8 + 92) / 1000, which is 12.15."""
+    share = SimpleNamespace(group="all", cohort=4, clip_bound=2.0)
+    release = SimpleNamespace(
+        round=1, steps=2, shares=[share], noise_sum_squares=92.0**2
+    )
+    residual = SimpleNamespace(sum_squares=norm**2)
+    assert len([*sums._too_long(release, residual, 0.5)]) == count
+
+
+def test_cohorts_of_one_half_are_seen():
+    level = FALSE_ALARM
+    spread = [(1, [*range(0, 100, 5)])]
+    assert [*cohort_independence._one_half(spread, 100, level)] == []
+    first = [(3, [*range(1, 40, 4), *range(0, 40, 4)])]
+    [line] = cohort_independence._one_half(first, 100, level)
+    assert line == "round 3: 20 of 20 participants are of the first half"
+    even = [(4, [*range(10, 90, 4)])]
+    [line] = cohort_independence._one_half(even, 100, level)
+    assert line == "round 4: 20 of 20 participants are of even positions"
+
+
+@pytest.mark.parametrize(
+    ("unit", "is_keyed", "is_of_seed"),
+    [("client", False, True), ("client", True, False), ("record", False, False)],
+)
+def test_only_a_seed_explains_unlikely_cohorts(unit, is_keyed, is_of_seed):
+    """A key may have been chosen for its cohorts."""
+    run = SimpleNamespace(
+        plan=SimpleNamespace(spec=SimpleNamespace(unit=unit)),
+        keyed=is_keyed,
+        once=lambda check: SimpleNamespace(passed=True),
+    )
+    assert regenerated_cohorts.cohorts_are_of_seed(run) == is_of_seed
+
+
+def test_recorded_and_released_noise_is_that_of_the_stream():
+    drawn = np.array([3.0, 4.0])
+
+    def differs(squares, residual_squares):
+        residual = SimpleNamespace(sum_squares=residual_squares)
+        release = SimpleNamespace(
+            noise_sum_squares=squares,
+            residual=residual,
+            shares=[SimpleNamespace(cohort=1, canaries=0, largest_norm=1.0)],
+        )
+        return regenerated_noise._difference(release, None, drawn, "seed")
+
+    assert differs(None, 25.0) is None
+    assert differs(25.0, 25.0) is None
+    assert differs(100.0, 25.0) == (
+        "the recorded noise is not the seed's, its norm 2 times as large"
+    )
+    assert differs(25.0, 100.0) == (
+        "the released noise is 2 times as large as the seed's"
+    )
+
+
 @pytest.mark.parametrize("name", ["none", *LONG_FAULTS])
 def test_faults_of_long_vectors_are_seen(name):
     rng = np.random.default_rng(8)
@@ -423,6 +534,20 @@ def test_a_damaged_line_is_named(tmp_path):
         assert f"line {line} of noise.jsonl" in fault
         assert len(lines_read) == line - 1
     assert noise_evidence.read_noise_evidence(tmp_path / "absent") == ({}, None)
+
+
+def test_a_damaged_line_fails_all_checks_of_it(tmp_path):
+    write_run(tmp_path)
+    (tmp_path / noise_evidence.NOISE_EVIDENCE).write_text("{}\n")
+    checks = {check.name: check for check in judge(load_run(tmp_path), 0).checks}
+    for name in (
+        "noise distribution",
+        "noise coverage",
+        "noise independence",
+        "sums bounded",
+    ):
+        assert checks[name].failed
+        assert "line 1 of noise.jsonl" in checks[name].reason
 
 
 def test_absent_evidence_is_named_and_decides_nothing(tmp_path):

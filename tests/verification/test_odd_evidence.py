@@ -5,6 +5,7 @@ The ledger's chain of hashes is made anew after each edit, as a careful forger w
 
 import copy
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from privplan.evidence.noise import NOISE_EVIDENCE
 from privplan.ledger import chained
 from privplan.plan import Plan
 from privplan.record import LEDGER, PLAN, RECORD, ReleaseRecord
+from privplan.verification.checks import ledger as ledger_checks
 from privplan.verification.checks import record as record_fields
 from privplan.verification.verify import judge, load_run
 from simulate.engine import loop
@@ -326,6 +328,54 @@ def test_a_run_that_was_killed_contradicts_nothing(done, run):
     write(run, RECORD, record)
     [check] = [check for check in verdict(run).checks if check.name == "record"]
     assert check.passed, check.reason
+
+
+@pytest.mark.parametrize(
+    ("status", "unit", "fault", "done", "count"),
+    [
+        ("running", "client", None, 4, 0),
+        ("running", "client", None, 5, 1),
+        ("running", "client", "line 5", 5, 0),
+        ("running", "record", None, 5, 0),
+        ("running", "record", None, 11, 1),
+        ("stopped", "client", None, 4, 0),
+        ("stopped", "client", None, 3, 1),
+        ("complete", "client", None, 4, 1),
+    ],
+)
+def test_rounds_that_are_done_are_in_the_ledger(status, unit, fault, done, count):
+    """Of 10 planned rounds 4 are; clients who take turns may leave rounds empty."""
+    run = SimpleNamespace(
+        record=SimpleNamespace(status=status, rounds_done=done, seed=None),
+        plan=SimpleNamespace(spec=SimpleNamespace(rounds=10, unit=unit)),
+        ledger=SimpleNamespace(fault=fault, records=[SimpleNamespace(round=4)]),
+    )
+    assert len([*record_fields._progress(run)]) == count
+
+
+def test_a_client_takes_part_as_often_as_planned():
+    """One that protects records: the rounds, the steps and the client are named."""
+
+    def faults(*rounds, steps=3):
+        shares = [
+            (
+                SimpleNamespace(round=round_, steps=steps),
+                SimpleNamespace(participants=(5,)),
+            )
+            for round_ in rounds
+        ]
+        run = SimpleNamespace(
+            plan=SimpleNamespace(spec=SimpleNamespace(rounds=10)),
+            shares=lambda name: shares,
+        )
+        group = SimpleNamespace(name="all", steps=3, participations=2)
+        return [*ledger_checks._participations(run, group)]
+
+    assert faults(1, 10) == []
+    assert faults(1, 2, 3) == ["all: client 5 took part in 3 rounds, planned 2"]
+    assert faults(1, 11) == ["round 11, all: only 10 rounds were planned"]
+    assert faults(1, steps=4) == ["round 1, all: 4 noisy steps, planned 3"]
+    assert faults() == ["all: no release is in the ledger"]
 
 
 def test_all_clients_of_a_small_run_are_evaluated():
