@@ -50,6 +50,8 @@ NEGLIGIBLE = 0.02
 # and nothing depends on a negligible group.
 _RTOL = 1e-4
 _RTOL_OF_NEGLIGIBLE = 1e-2
+# So much noise over what the curves say, which are within 1e-3, is enough.
+_CLEARLY_MORE = 1.003
 # Groups that may give a client, and that may take one, when whole cohorts are improved.
 _MOVES = 8
 # An improvement of the error that is relatively smaller is rounding.
@@ -110,9 +112,8 @@ def _frugal(model: ErrorModel, cohorts: Floats, status: str) -> Allocation | Non
         cohorts = whole_cohorts(cohorts, upper, round(model.task.problem.cohort))
 
     # All groups have the noise that the slack leaves, or what their budget needs.
-    calibrated = _calibrated_noise(model, cohorts)
     allowed = allowed_noise(model, best, cohorts)
-    noise = np.maximum(calibrated, allowed * cohorts / best.weights)
+    noise = _calibrated_noise(model, cohorts, allowed * cohorts / best.weights)
     task = model.task
     coefficients = task.coefficients
     best_error = terms(best.weights, best.cohorts, best.noise, coefficients, "joint")
@@ -292,20 +293,31 @@ def _search(model: ErrorModel, starts: Sequence[Floats]) -> tuple[Floats, int]:
     return candidates[index], int(np.sum(agrees))
 
 
-def _calibrated_noise(model: ErrorModel, cohorts: Floats) -> Floats:
-    """The least noise of cohorts by the task's accountant, shape (groups,)."""
+def _calibrated_noise(
+    model: ErrorModel, cohorts: Floats, at_least: Floats | float = 0.0
+) -> Floats:
+    """The least noise of cohorts by the task's accountant, shape (groups,).
+
+    Args:
+        model: the task, with its noise curves.
+        cohorts: r_m, shape (groups,).
+        at_least: what groups have although their budgets need less, shape (groups,).
+    """
     task = model.task
     ratios = task.problem.ratios(cohorts)
     guesses = model.noise(cohorts)
     negligible = _is_negligible(model, cohorts)
-    noise: list[float] = []
+    noise = np.broadcast_to(at_least, cohorts.shape).astype(float)
     for group, ratio in enumerate(ratios):
-        rtol = _RTOL_OF_NEGLIGIBLE if negligible[group] else _RTOL
         near = float(guesses[group])
-        noise.append(
-            least_noise(task.problem, group, ratio, task.accountant, near, rtol)
-        )
-    return np.array(noise)
+        # What a budget clearly does not need is not calibrated: the certificate that
+        # follows holds it against the budget in any case.
+        if noise[group] > near * _CLEARLY_MORE:
+            continue
+        rtol = _RTOL_OF_NEGLIGIBLE if negligible[group] else _RTOL
+        least = least_noise(task.problem, group, ratio, task.accountant, near, rtol)
+        noise[group] = max(least, noise[group])
+    return noise
 
 
 def _whole(model: ErrorModel, cohorts: Floats) -> Floats:
