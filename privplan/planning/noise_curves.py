@@ -266,8 +266,7 @@ def _curve_between(
     if highest <= covered:
         return _constant(budget, accountant, budget.lowest_log_noise)
     if highest - lowest <= _SAME_RATIO * highest:
-        log_noise, _ = root(budget, highest, accountant)
-        return _constant(budget, accountant, log_noise)
+        return _only_point(budget, accountant, highest)
 
     # Ends on the grain, but above the jump of the noise and at most at a ratio of 1.
     low = math.floor(math.log(lowest) / _GRAIN) * _GRAIN
@@ -277,6 +276,13 @@ def _curve_between(
     if shared:
         return _shared_curve(budget, accountant, low, high)
     return _coarse_curve(budget, accountant, low, high)
+
+
+@lru_cache(maxsize=4096)
+def _only_point(budget: Budget, accountant: str, ratio: float) -> NoiseCurve:
+    """The curve of a group that has one ratio; tasks that are compared share many."""
+    log_noise, _ = root(budget, ratio, accountant)
+    return _constant(budget, accountant, log_noise)
 
 
 def _shared_curve(
