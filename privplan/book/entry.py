@@ -37,10 +37,13 @@ STATE = 32  # bytes of the hash of one generator state
 NO_STATE = bytes(STATE)  # of a release without one
 
 Cost = Literal["recorded", "full participation", "infinite"]
-"""How releases are booked: as recorded; as if all clients took part; without noise."""
+"""How releases are booked: as recorded, or without noise.
 
-# Evidence of who took part, without which sampling is not shown to amplify anything.
-_OF_COHORTS = frozenset({"cohorts", "participation"})
+Before 0.3 a run without participants was booked as one of full participation. That
+forgot the distance of its law, and its persons: ``BookedRun.history`` counts it as
+infinite.
+"""
+
 _IN_WORDS = {"executed": "executed again", "recorded": "as recorded"}
 
 
@@ -99,6 +102,9 @@ class Share(values.Value):
         return History(counts)
 
 
+_WITHOUT_NOISE = History([(Release(0.0, 1.0, SamplingLaw.FULL), 1)])
+
+
 class BookedRun(values.Value):
     """A run as stored in the book.
 
@@ -117,9 +123,8 @@ class BookedRun(values.Value):
             version 0.1.0.
         level: how strongly that verdict was checked; None in books before schema
             version 3.
-        cost: how its releases are booked: as recorded; as if all clients took part,
-            where the cohorts are not shown; or at infinite epsilon. Runs at recorded
-            cost leave it out of JSON, and so have the digest of version 0.1.0.
+        cost: how its releases are booked: as recorded, or at infinite epsilon. Runs at
+            recorded cost leave it out of JSON, and so have the digest of version 0.1.0.
         person: the word of its plan for whom it protects; None where it has none.
     """
 
@@ -160,6 +165,12 @@ class BookedRun(values.Value):
     def digest(self) -> str:
         """Content hash, which detects edited rows of the book."""
         return values.digest(self.model_dump(mode="json"))
+
+    def history(self, share: Share) -> History:
+        """What a share of this run counts as."""
+        if self.cost == "full participation":
+            return _WITHOUT_NOISE
+        return share.history
 
 
 @dataclass(frozen=True)
@@ -240,17 +251,14 @@ def booking_of(
 def supported_cost(verdict: Verdict) -> Cost:
     """The least cost that the evidence of a run supports.
 
-    A run that is not finished costs what it has recorded. Without participants there is
-    no evidence that anybody was left out, so that sampling amplifies nothing. Without
-    the other evidence it is not shown that noise protects the releases.
+    A run that is not finished costs what it has recorded. Without other evidence it is
+    not shown that noise protects the releases, or how often a client is in them.
     """
     if verdict.outcome in ("broken", "rehearsal"):
         return "infinite"
     missing = {check.name for check in verdict.not_shown} - {"rounds"}
     if not missing:
         return "recorded"
-    if missing <= _OF_COHORTS:
-        return "full participation"
     return "infinite"
 
 
@@ -279,7 +287,7 @@ def booking(
     if cost == "infinite":
         shares = _shares_without_noise(run)
     else:
-        shares = _shares(run, cost)
+        shares = _shares(run)
     booked = BookedRun(
         chain=run.ledger.chain,
         plan=run.plan.digest,
@@ -440,15 +448,14 @@ def _shares_without_noise(run: Run) -> tuple[Share, ...]:
     sizes = {group.name: group.clients for group in run.plan.groups}
     for record in run.ledger.records:
         sizes.update({share.group: share.clients for share in record.shares})
-    bare = History([(Release(0.0, 1.0, SamplingLaw.FULL), 1)])
     unit = run.plan.spec.unit
     return tuple(
-        _share(run.plan, group, unit, size, bare)
+        _share(run.plan, group, unit, size, _WITHOUT_NOISE)
         for group, size in sorted(sizes.items())
     )
 
 
-def _shares(run: Run, cost: Cost) -> tuple[Share, ...]:
+def _shares(run: Run) -> tuple[Share, ...]:
     """Shares of all groups in the ledger, one per group and unit of privacy."""
     records: Sequence[ReleaseRecord] = run.ledger.records
     clients: dict[tuple[str, Unit], int] = {}
@@ -461,19 +468,8 @@ def _shares(run: Run, cost: Cost) -> tuple[Share, ...]:
     for (group, unit), size in sorted(clients.items()):
         records_of_unit = (record for record in records if record.unit == unit)
         history = history_of(records_of_unit, group)
-        if cost == "full participation":
-            history = _without_sampling(history)
         shares.append(_share(run.plan, group, unit, size, history))
     return tuple(shares)
-
-
-def _without_sampling(history: History) -> History:
-    """The same noise, as if every client took part in every release."""
-    counts = []
-    for release, count in history:
-        full = Release(release.noise_multiplier, 1.0, SamplingLaw.FULL, release.family)
-        counts.append((full, count))
-    return History(counts)
 
 
 def _share(plan: Plan, group: str, unit: Unit, clients: int, history: History) -> Share:

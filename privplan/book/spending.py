@@ -182,7 +182,7 @@ def account_of(
         unit=units.pop(),
         relation=relations.pop(),
         sources=tuple(run.source for run, _ in pairs),
-        histories=tuple(share.history for _, share in pairs),
+        histories=tuple(run.history(share) for run, share in pairs),
         delta=min(deltas, default=None),
         kept_runs=sum(run.verdict == "kept" for run, _ in pairs),
         checked=tuple(run.checked for run, _ in pairs),

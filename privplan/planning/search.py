@@ -315,8 +315,8 @@ def _calibrated_noise(
         if noise[group] > near * _CLEARLY_MORE:
             continue
         rtol = _RTOL_OF_NEGLIGIBLE if negligible[group] else _RTOL
-        least = least_noise(task.problem, group, ratio, task.accountant, near, rtol)
-        noise[group] = max(least, noise[group])
+        needed_noise = least_noise(task.problem, group, ratio, task.accountant, near, rtol)
+        noise[group] = max(needed_noise, noise[group])
     return noise
 
 

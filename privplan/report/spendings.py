@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _BOOKED = {
     "recorded": "as recorded",
-    "full participation": "as if every client took part in every round",
+    "full participation": "at infinite epsilon, for want of participants",
     "infinite": "at infinite epsilon",
 }
 

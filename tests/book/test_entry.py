@@ -5,9 +5,9 @@ import sqlite3
 
 import pytest
 
-from privplan.accounting.release import Release, SamplingLaw
 from privplan.book.database import address_of
 from privplan.book.entry import booking_of
+from privplan.book.spending import account_of
 from privplan.book.store import add, runs
 from privplan.errors import BrokenRunError, InputError
 from privplan.ledger import history_of, read_ledger
@@ -158,14 +158,22 @@ def test_a_forged_run_costs_infinite_epsilon_for_every_group(tmp_path):
         assert {release.noise_multiplier for release in share.releases} == {0}
 
 
-def test_without_participants_nothing_is_amplified_by_sampling(tmp_path):
+def test_without_participants_nothing_is_known_of_a_client(tmp_path):
+    """How often a client was drawn may be more than the noise was made for."""
     records = _without_participants(releases(two_groups()))
     booked = booking_of(run(tmp_path / "run", records=records), "").run
-    assert (booked.verdict, booked.cost) == ("unverified", "full participation")
+    assert (booked.verdict, booked.cost) == ("unverified", "infinite")
     for share in booked.shares:
-        assert list(share.history) == [
-            (Release(GROUPS[share.group][3], 1.0, SamplingLaw.FULL), 30)
-        ]
+        assert {release.noise_multiplier for release in share.releases} == {0}
+
+
+def test_full_participation_of_earlier_books_counts_as_infinite(tmp_path):
+    """It forgot that a law moves a sum by two norms, and persons by more."""
+    booked = booking_of(run(tmp_path / "run"), "").run
+    earlier = booked.model_copy(update={"cost": "full participation"})
+    assert account_of([booked], "", "strict").history.rounds == 30
+    account = account_of([earlier], "", "strict")
+    assert [release.noise_multiplier for release, _ in account.history] == [0]
 
 
 def test_a_run_that_is_not_finished_is_booked_as_recorded(tmp_path):
