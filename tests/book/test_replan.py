@@ -113,15 +113,16 @@ def test_by_default_a_filter_holds_past_and_plan(past, planning):
 
 def test_the_rule_of_an_account_counts_with_what_is_reserved(past, tmp_path):
     """With the runs of the book the plan fits into the account and its ceiling."""
+    uniform = _spec(planning=UNIFORM)
     budgets = Budgets(str(tmp_path / "book.sqlite"))
-    plan = solve_from_book(_spec(), past)
+    plan = solve_from_book(uniform, past)
     for name, budget in (("strict", 1.0), ("loose", 8.0)):
         history = plan.history(plan.group(name))
         budgets.open(f"site:{name}", 0.9 * budget, 1e-4, typical=history)
         budgets.open(name, budget, 1e-4, typical=history, ceilings=[f"site:{name}"])
-    budgets.reserve("other", {"strict": History.repeated(Release(3.0, 0.02), 30)})
+    budgets.reserve("other", {"strict": History.repeated(Release(1.2, 0.02), 30)})
     limits = {name: budgets.limits(name) for name in ("strict", "loose")}
-    smaller = solve_from_book(_spec(), past, limits=limits)
+    smaller = solve_from_book(uniform, past, limits=limits)
     assert smaller.group("strict").epsilon < plan.group("strict").epsilon
     booked = account_of(past, "", "strict").history
     assert replace(limits["strict"][0], past=booked).fits(
@@ -133,9 +134,9 @@ def test_the_rule_of_an_account_counts_with_what_is_reserved(past, tmp_path):
     with pytest.raises(
         InputError, match="rule: must be renyi, as of the account strict"
     ):
-        solve_from_book(_spec(), past, limits=limits, rule="exact")
+        solve_from_book(uniform, past, limits=limits, rule="exact")
     limited = {"strict": budgets.limits("strict")[:1]}
-    fresh = solve_from_book(_spec(), (), limits=limited)
+    fresh = solve_from_book(uniform, (), limits=limited)
     assert [budget.group for budget in fresh.book] == ["strict"]
 
 
