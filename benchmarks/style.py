@@ -111,7 +111,8 @@ def _visit(
     for name in node._fields:
         value = getattr(node, name, None)
         for child in value if isinstance(value, list) else (value,):
-            if isinstance(child, ast.AST):
+            # Whether a name is read or bound is no node that a rule asks for.
+            if isinstance(child, ast.AST) and not isinstance(child, ast.expr_context):
                 _visit(child, nodes, parts)
     if isinstance(node, DOCUMENTED):
         parts[node] = nodes[start:]

@@ -6,8 +6,10 @@ import yaml
 
 from tests.golden.steps import Case, Edit, Put, Step, call, spec
 
-TABLE = yaml.safe_load(
-    (Path(__file__).parent / "refusals.yaml").read_text(encoding="utf-8")
+# By the parser in C, in a tenth of the time of the other.
+TABLE = yaml.load(
+    (Path(__file__).parent / "refusals.yaml").read_text(encoding="utf-8"),
+    yaml.CSafeLoader,
 )
 BASE = TABLE["base"]
 RECORDS = TABLE["records"]

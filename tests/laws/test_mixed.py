@@ -1,6 +1,7 @@
 """Groups with different laws: each as if alone, in plan, run, guard and forecast."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -40,11 +41,14 @@ def spec_of(**changes):
     return Spec.parse({**DATA, **changes})
 
 
-PLAN = privplan.solve(spec_of())
+@cache
+def plan():
+    """The plan of these groups, solved by the first test that needs it."""
+    return privplan.solve(spec_of())
 
 
 def test_each_group_has_the_noise_that_it_would_have_alone():
-    [poisson, *full_laws] = PLAN.groups
+    [poisson, *full_laws] = plan().groups
     assert (
         poisson.sampling_ratio * 60
         == poisson.expected_cohort
@@ -57,9 +61,9 @@ def test_each_group_has_the_noise_that_it_would_have_alone():
         assert group.noise_multiplier == pytest.approx(
             single_plan.groups[0].noise_multiplier, rel=1e-4
         )
-        spent = accountant("pld").epsilon(PLAN.history(group), 1e-4, "add_remove")
+        spent = accountant("pld").epsilon(plan().history(group), 1e-4, "add_remove")
         # The same releases, but for what the search leaves of the noise multiplier.
-        history = PLAN.history(group)
+        history = plan().history(group)
         release, _ = next(iter(history))
         release = replace(
             release, noise_multiplier=single_plan.groups[0].noise_multiplier
@@ -80,24 +84,24 @@ def test_what_is_planned_beside_them_is_the_best_of_a_grid():
         objectives.append(privplan.solve(fixed_spec).objective.value)
     assert best <= min(objectives) * (1 + 1e-5) < best * 1.01
     assert max(objectives) > best * 1.02
-    shares = [group.weight for group in PLAN.groups]
+    shares = [group.weight for group in plan().groups]
     assert shares == pytest.approx([0.25] * 4, abs=0.15)
 
 
 @pytest.mark.slow
 def test_a_run_is_verified_and_replayed_by_the_laws_of_its_groups(tmp_path):
-    execute(Request(PLAN, "planned", "digits", tmp_path, seed=1))
+    execute(Request(plan(), "planned", "digits", tmp_path, seed=1))
     verdict = judge(load_run(tmp_path), 0)
     assert verdict.kept
     assert verdict.laws == "poisson+random_allocation:4+min_separation:3+full"
     assert [group.realised_upper <= 4 for group in verdict.groups] == [True] * 4
     report = Replay(tmp_path).run(None, 0, lambda done, total: None)
     assert report.outcome == "passed", report.reason
-    changed_group = PLAN.groups[1].model_copy(
-        update={"sampling": "random_allocation:2"}
+    changed_group = (
+        plan().groups[1].model_copy(update={"sampling": "random_allocation:2"})
     )
-    groups = (PLAN.groups[0], changed_group, *PLAN.groups[2:])
-    data = PLAN.model_dump(mode="json")
+    groups = (plan().groups[0], changed_group, *plan().groups[2:])
+    data = plan().model_dump(mode="json")
     data["groups"] = [group.model_dump(mode="json") for group in groups]
     with pytest.raises(InputError, match=r"groups\.b\.sampling: must be the spec's"):
         privplan.Plan.parse(data)
@@ -131,17 +135,17 @@ def test_a_run_is_verified_and_replayed_by_the_laws_of_its_groups(tmp_path):
 def test_what_goes_with_no_laws_of_groups(changes, rule):
     with pytest.raises(privplan.PrivplanError, match=rule):
         privplan.solve(spec_of(**changes))
-    assert "one law of all groups" in PLAN.spec.excludes_use("attacks")
+    assert "one law of all groups" in plan().spec.excludes_use("attacks")
 
 
 def test_a_guard_keeps_the_draw_of_a_block_through_interruptions(tmp_path):
     for rounds in (1, 2, 2, 8):
-        with Guard(PLAN, tmp_path) as guard:
+        with Guard(plan(), tmp_path) as guard:
             train(guard, rounds)
             whole = guard.round in (1, 5, 9)
             assert (guard.epsilon("b").lower > 0) == (guard.round > 4)
             assert (guard.epsilon("b").lower > 0.99 * guard.epsilon("b").upper) == whole
-    records = ledger_of(tmp_path, PLAN)
+    records = ledger_of(tmp_path, plan())
     for first_round in (1, 5):
         participants = []
         for record in records:
@@ -155,7 +159,7 @@ def test_a_guard_keeps_the_draw_of_a_block_through_interruptions(tmp_path):
 
 @pytest.mark.parametrize("failed", [(1,), (3, 6), (4, 5, 8)])
 def test_a_round_that_fails_before_its_draw_is_no_fault(tmp_path, failed):
-    with Guard(PLAN, tmp_path) as guard:
+    with Guard(plan(), tmp_path) as guard:
         for round_ in range(1, 9):
             if round_ in failed:
                 guard.fail(round_, "nobody was there")
@@ -164,11 +168,11 @@ def test_a_round_that_fails_before_its_draw_is_no_fault(tmp_path, failed):
 
 
 def test_a_guard_refuses_a_block_whose_draw_is_lost(tmp_path):
-    with Guard(PLAN, tmp_path) as guard:
+    with Guard(plan(), tmp_path) as guard:
         train(guard, 2)
     (tmp_path / "guard" / DRAW).unlink()
     with (
-        Guard(PLAN, tmp_path) as guard,
+        Guard(plan(), tmp_path) as guard,
         pytest.raises(InputError, match="the draw that began in round 1"),
     ):
         guard.draw(3)

@@ -25,7 +25,6 @@ from tests.contrib.adapters.environments import (
     run,
     started,
 )
-from tests.contrib.adapters.flower_project.task import digits
 from tests.guard.plans import plan_of
 
 pytestmark = pytest.mark.slow
@@ -316,6 +315,9 @@ def test_a_deployment_is_killed_and_keeps_its_plan(tmp_path, version):
     assert verdict.outcome == "kept"
     for group in verdict.groups:
         assert group.realised_upper == group.planned
+    # scikit-learn is not loaded where these tests are left out.
+    from tests.contrib.adapters.flower_project.task import digits
+
     x, y = digits(4)
     predicted = (x @ model["arrays/weight"] + model["arrays/bias"]).argmax(1)
     # Chance is 0.1; the noise over four clients is large.

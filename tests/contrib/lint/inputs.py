@@ -10,9 +10,17 @@ from privplan.contrib.lint.judge import lint
 from privplan.contrib.lint.reading import Options
 
 FOLDER = Path(__file__).parent
-TABLE = yaml.safe_load((FOLDER / "table.yaml").read_text())
-PUBLIC = yaml.safe_load((FOLDER / "public.yaml").read_text())
-DATA = yaml.safe_load((FOLDER / "configurations.yaml").read_text())
+
+
+def table(name):
+    """A file of this folder, by the parser in C, a tenth of the time of the other."""
+    text = (FOLDER / name).read_text()
+    return yaml.load(text, yaml.CSafeLoader)
+
+
+TABLE = table("table.yaml")
+PUBLIC = table("public.yaml")
+DATA = table("configurations.yaml")
 
 
 @dataclass(frozen=True)

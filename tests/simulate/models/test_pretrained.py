@@ -12,7 +12,11 @@ from simulate.local.dp_sgd import clipped_sums
 from simulate.local.sgd import PADDING, gradients, local_sgd
 from simulate.models.registry import model
 
-transformers = pytest.importorskip("transformers")
+
+def library():
+    """transformers, imported by the first test: it takes longer than they."""
+    return pytest.importorskip("transformers")
+
 
 TINY = {
     "hidden_size": 8,
@@ -30,6 +34,7 @@ def generator(seed=0):
 def weights(tmp_path_factory):
     """Folders `vit` and `roberta`, as the library saves them."""
     folder = tmp_path_factory.mktemp("weights")
+    transformers = library()
     transformers.utils.logging.disable_progress_bar()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
@@ -49,7 +54,7 @@ def weights(tmp_path_factory):
 def by_the_library(folder, x):
     """Logits of the library's own loading and masking."""
     kind = "SequenceClassification" if x.dtype == torch.int64 else "ImageClassification"
-    loaded = getattr(transformers, f"AutoModelFor{kind}").from_pretrained(folder).eval()
+    loaded = getattr(library(), f"AutoModelFor{kind}").from_pretrained(folder).eval()
     with torch.no_grad():
         if x.dtype == torch.int64:
             return loaded(input_ids=x, attention_mask=(x != 1).long()).logits
