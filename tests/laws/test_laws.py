@@ -1,5 +1,6 @@
 """Laws of sampling: names, bounds, who takes part, evidence, and correlated noise."""
 
+import inspect
 import itertools
 import json
 import math
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 from scipy import stats
 from scipy.linalg import solve_triangular, sqrtm, toeplitz
 from scipy.optimize import minimize
@@ -22,8 +24,8 @@ from privplan.accounting.release import Relation, Release, SamplingLaw
 from privplan.errors import InputError
 from privplan.laws import participation
 from privplan.laws.correlated import coefficients, remaining_noise, series
-from privplan.laws.cyclic import CyclicPoisson
-from privplan.laws.law import LAWS, Law, renyi_of_pair
+from privplan.laws.cyclic import CyclicPoisson, whole_cycles
+from privplan.laws.law import LAWS, Fleet, Law, renyi_of_pair
 from privplan.ledger import history_of
 from privplan.record import GroupShare, ReleaseRecord
 from privplan.verification.checks.check import FALSE_ALARM
@@ -434,3 +436,54 @@ def test_a_cohort_is_at_most_the_clients_of_a_turn():
     groups = [SimpleNamespace(name="all", clients=30)]
     spec = SimpleNamespace(rounds=9, groups=groups, cohort=11)
     assert next(CyclicPoisson(3).excludes(spec)).field == "cohort"
+
+
+def test_the_smallest_groups_and_largest_cohorts_of_turns_are_allowed():
+    planning = SimpleNamespace(
+        ratios="balanced", accountant="pld", sparsification="none", free=()
+    )
+    spec = SimpleNamespace(rounds=9, groups_from=None, planning=planning)
+    fields = []
+    for clients, cohort in ((3, 1), (3, None), (2, None), (3, 1.5)):
+        spec.groups = [SimpleNamespace(name="all", clients=clients, risk=None)]
+        spec.cohort = cohort
+        fields.append([fault.field for fault in CyclicPoisson(3).excludes(spec)])
+    assert fields == [[], [], ["groups.all.clients"], ["cohort"]]
+
+
+@pytest.mark.parametrize(("ratio", "count"), [(0.25, 0), (0.26, 1), (0.001, 1)])
+def test_a_stated_ratio_gives_a_whole_cohort(ratio, count):
+    group = SimpleNamespace(name="all", clients=20, sampling_ratio=ratio)
+    planning = SimpleNamespace(ratios="given", free=())
+    spec = SimpleNamespace(cohort=None, groups=[group], planning=planning)
+    faults = [*SamplingLaw("fixed_size").law.excludes(spec)]
+    assert [fault.field for fault in faults] == ["groups.all.sampling_ratio"] * count
+
+
+@pytest.mark.parametrize(("factor", "count"), [(0.9, 0), (1.1, 1)])
+def test_half_of_the_level_is_for_the_sizes_of_cohorts(factor, count):
+    """Equal cohorts of the expected size, whose totals are no reason to doubt."""
+    law = CyclicPoisson(2)
+    counts = [20] * 20
+    chance = participation.dispersion_p_value(counts, [50] * 20, 0.4)
+    assert 0 < chance < 0.05
+    level = 2 * factor * chance
+    assert len([*law.cohort_faults(counts, 100, 0.4, level)]) == count
+
+
+def test_a_release_is_complete_when_the_last_one_that_it_moves_is():
+    assert SamplingLaw("poisson").law.complete_at(3) == 3
+    # Three rounds share noise, so that a participation moves two later releases, too.
+    assert CyclicPoisson(3).complete_at(3) == 5
+
+
+def test_turns_divide_the_rounds_and_have_the_clients_of_a_cohort():
+    fleet = Fleet(rounds=12, period=4.5)
+    assert fleet.divisors(1, 6) == [2, 3, 4, 6]
+    assert whole_cycles(fleet) == ["2", "3", "4"]
+    assert whole_cycles(Fleet(rounds=2 * 10**4, period=10**5))[-1] == "5000"
+
+
+def test_a_schema_says_what_a_law_is():
+    schema = TypeAdapter(SamplingLaw).json_schema()
+    assert schema["description"] == inspect.getdoc(SamplingLaw)

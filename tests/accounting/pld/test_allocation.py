@@ -8,9 +8,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from scipy.special import ndtr
+from scipy.stats import binom
 
 from privplan.accounting.accountant import accountant
 from privplan.accounting.calibrate import calibrate
+from privplan.accounting.pld import allocation
 from privplan.accounting.pld.accountant import ComposedLoss
 from privplan.accounting.pld.allocation import _missed, allocation_pairs
 from privplan.accounting.pld.direction import Direction
@@ -199,3 +201,32 @@ def test_what_options_miss_above_the_top_covers_a_simulation() -> None:
     below = (sums[:, None] <= strikes * rounds - top).mean(axis=0)
     missed = _missed(1.0, rounds, strikes, top, 1e-3)
     assert np.all(missed >= strikes * rounds * 1e-3 * below)
+
+
+@pytest.mark.parametrize("tilt", [-0.8, 0.8])
+def test_options_on_a_sum_are_those_of_the_binomial_law(tilt: float) -> None:
+    """Also at strikes below and above all places where there is mass to speak of."""
+    rounds = 400
+    chance = 0.3
+    law = allocation._Law(
+        0.0, np.array([0.0, 1.0]), np.array([1 - chance, chance]), 1.0
+    )
+    parts = allocation._parts(law, rounds)
+    moved = chance * math.exp(tilt) / (1 - chance + chance * math.exp(tilt))
+    middle = rounds * moved
+    spread = math.sqrt(middle * (1 - moved))
+    strikes = middle + spread * np.array([-30.0, -3.0, 0.3, 3.0, 30.0])
+    strikes = strikes[(strikes > 0) & (strikes < rounds)]
+    priced = allocation._priced(parts, strikes, tilt, 20.0)
+    counts = np.arange(rounds + 1)
+    masses = binom.pmf(counts, rounds, chance)
+    for place, strike in enumerate(strikes):
+        sign = 1 if tilt > 0 else -1
+        payoffs = np.maximum(sign * (counts - strike), 0.0)
+        beyond = payoffs > 0
+        assert abs(priced.price[place] - payoffs @ masses) <= (
+            priced.price_error[place] + 1e-12 * (payoffs @ masses)
+        )
+        assert abs(priced.mass[place] - beyond @ masses) <= (
+            priced.mass_error[place] + 1e-12 * (beyond @ masses)
+        )

@@ -270,3 +270,27 @@ def test_rounding_of_cells_counts(monkeypatch):
         monkeypatch.setattr(pairs, "normal_cells", without_error)
         above = lattice.upper(REMOVED, 0.05, 1e-40)
         assert profile_breaches(above, above.infinite[0], sign=1) > 0
+
+
+def test_doubt_about_losses_moves_each_bound_its_own_way():
+    """With blur b delta at epsilon is bounded by exact deltas at epsilon -+ b."""
+    values = np.array([0.5, 0.3, 0.1, 0.0])
+    losses = 0.5 * np.arange(4)
+    exact = convolution.Composed(losses, values, np.zeros(4), 0.0, 0.0)
+    blurred = convolution.Composed(losses, values, np.zeros(4), 0.0, 0.1)
+    for epsilon in (0.3, 0.75, 1.2):
+        assert blurred.delta(epsilon, 1) == exact.delta(epsilon - 0.1, 1)
+        assert blurred.delta(epsilon, -1) == exact.delta(epsilon + 0.1, -1)
+    assert blurred.epsilon_upper(0.2) == pytest.approx(exact.epsilon_upper(0.2) + 0.1)
+    assert blurred.epsilon_lower(0.2) == pytest.approx(exact.epsilon_lower(0.2) - 0.1)
+
+
+def test_losses_without_mass_do_not_count_however_large():
+    """A fair coin between places that no double of their weight could hold."""
+    masses = [0.0, 0.5, 0.5, 0.0]
+    step = 800.0
+    tilts = np.array([1e-3, 1.0, -1.0])
+    parts = parts_of(step, masses, 3, offset=-1000.0)
+    low, high = (-1000.0 + step * place for place in (1, 2))
+    expected = 3 * (np.logaddexp(tilts * low, tilts * high) - math.log(2))
+    assert convolution.cumulants(parts, tilts) == pytest.approx(expected, rel=1e-12)
