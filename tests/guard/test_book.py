@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,7 +16,7 @@ from privplan.book.spending import account_of
 from privplan.book.store import runs
 from privplan.errors import InputError
 from privplan.guard import BudgetExceededError, Guard
-from privplan.guard.booked import add_to_book
+from privplan.guard.booked import add_to_book, booked_lines
 from privplan.planning.solver import solve
 from privplan.record import LEDGER
 from privplan.spec.spec import Spec
@@ -287,3 +288,18 @@ def test_a_run_goes_on_as_one_of_the_same_people(tmp_path):
                 Guard(plan, folder, book, population=population)
         with Guard(plan, folder, book, population="north") as guard:
             assert guard.may_release()
+
+
+def test_lines_in_a_book_are_those_of_the_run_s_own_ledger():
+    plan = SimpleNamespace(digest="own")
+
+    def booked(*rows):
+        runs_of_book = []
+        for digest, chain, lines in rows:
+            run = SimpleNamespace(plan=digest, chain=chain, lines=lines)
+            runs_of_book.append(run)
+        return booked_lines(runs_of_book, plan, {"first", "second"})
+
+    assert booked() == 0
+    assert booked(("own", "elsewhere", 7), ("other", "first", 9)) == 0
+    assert booked(("own", "first", 2), ("own", "second", 4)) == 4

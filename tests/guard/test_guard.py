@@ -1,6 +1,8 @@
 """The guard's draws, noise, bookings and resumption, and what it refuses."""
 
 import json
+import stat
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,8 +14,11 @@ from privplan.book.entry import booking_of
 from privplan.errors import InputError
 from privplan.evidence.noise import NOISE_EVIDENCE
 from privplan.guard import BudgetExceededError, Guard, Layout, clip
+from privplan.guard import rounds as guard_rounds
+from privplan.guard.opening import check_settings
+from privplan.guard.rounds import noised_line, planned_noise_std
 from privplan.ledger import history_of
-from privplan.record import LEDGER, RECORD, RunRecord
+from privplan.record import LEDGER, PLAN, RECORD, RunRecord
 from privplan.report.verdicts import group_table, headline
 from privplan.verification.checks.check import Check
 from privplan.verification.verify import judge, load_run
@@ -414,3 +419,53 @@ def test_a_damaged_release_is_refused_by_its_name(tmp_path, old, new):
     ):
         Guard(two_groups(), tmp_path / "run")
     assert (tmp_path / "run" / LEDGER).read_bytes() == booked
+
+
+def test_a_folder_may_hold_the_plan_of_its_run_only(tmp_path):
+    plan = two_groups(2)
+    plan.save(tmp_path / PLAN)
+    with pytest.raises(InputError, match="must be the folder of a guarded run"):
+        Guard(two_groups(3), tmp_path)
+    with Guard(plan, tmp_path):
+        pass
+    # Who takes part is for nobody else.
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o700
+
+
+def test_a_run_that_was_closed_before_its_last_round_goes_on(tmp_path):
+    plan = two_groups(3)
+    with Guard(plan, tmp_path) as guard:
+        train(guard, 2)
+    with Guard(plan, tmp_path) as guard:
+        assert guard.round == 3
+        assert not guard.finished
+        train(guard)
+    assert RunRecord.load(tmp_path).status == "complete"
+
+
+@pytest.mark.parametrize(
+    ("unit", "keep", "field"),
+    [("record", 2, "plan.spec.unit"), ("client", 0, "keep"), ("client", 1, "")],
+)
+def test_what_a_guard_cannot_execute_is_refused(unit, keep, field):
+    spec = SimpleNamespace(require=lambda use, place: None)
+    plan = SimpleNamespace(unit=unit, clipping=None, spec=spec)
+    faults = []
+    try:
+        check_settings(plan, "internal", keep)
+    except InputError as error:
+        faults = [fault.field for fault in error.faults]
+    assert faults == ([field] if field else [])
+
+
+def test_noise_of_others_may_provide_for_dropouts(monkeypatch):
+    """As many deviations more as the root of the provision for the variance."""
+    plan = two_groups(1)
+    planned = planned_noise_std(plan, 1, None)
+    with pytest.raises(InputError, match=r"as planned, found"):
+        noised_line(plan, 1, SIZE, 1.1 * planned, "")
+    monkeypatch.setattr(guard_rounds, "noise_provision", lambda spec: 1.44)
+    line = noised_line(plan, 1, SIZE, 1.19 * planned, "")
+    assert line.noise_std == 1.19 * planned
+    with pytest.raises(InputError, match="to provide for dropouts"):
+        noised_line(plan, 1, SIZE, 1.21 * planned, "")

@@ -14,14 +14,17 @@ from privplan.accounting.release import SamplingLaw
 from privplan.evidence import measurement
 from privplan.evidence import noise as noise_evidence
 from privplan.laws.participation import participation_law
+from privplan.record import CLIENTS
 from privplan.verification.checks import (
     clipping,
     cohort_independence,
     cohort_p_values,
     measured_noise,
     noise_p_values,
+    record,
     regenerated_cohorts,
     regenerated_noise,
+    sampling,
     sums,
 )
 from privplan.verification.checks.check import EVIDENCE_FALSE_ALARM, FALSE_ALARM
@@ -285,6 +288,19 @@ def test_equal_values_of_a_release_are_seen_at_half_its_level(factor, count):
     assert len([*lines]) == count
 
 
+@pytest.mark.parametrize(("factor", "count"), [(0.9, 0), (1.1, 1)])
+def test_one_of_all_cells_is_crowded_at_its_share_of_half_the_level(factor, count):
+    cells = np.full(measured_noise.CELLS, 100)
+    cells[:2] += [60, -60]
+    total = int(cells.sum())
+    share = np.full(len(cells), 1 / len(cells))
+    chance = noise_p_values.counts_p_values(cells, total, share).min()
+    noise = SimpleNamespace(distributed=total, close=0, cells=cells)
+    level = 2 * len(cells) * factor * chance
+    lines = measured_noise._unlike_normal_together([(_release(1), noise)], level)
+    assert len([*lines]) == count
+
+
 def test_releases_of_several_lengths_share_the_level(monkeypatch):
     shares = []
 
@@ -359,6 +375,41 @@ def test_only_a_seed_explains_unlikely_cohorts(unit, is_keyed, is_of_seed):
         once=lambda check: SimpleNamespace(passed=True),
     )
     assert regenerated_cohorts.cohorts_are_of_seed(run) == is_of_seed
+
+
+@pytest.mark.parametrize(("unit", "word"), [("client", "cohort"), ("record", "batch")])
+def test_sizes_are_of_cohorts_or_of_batches(unit, word):
+    plan = SimpleNamespace(groups=[], spec=SimpleNamespace(unit=unit))
+    run = SimpleNamespace(plan=plan, ledger=SimpleNamespace(records=[]))
+    check = sampling.sampling(run)
+    assert check.passed
+    assert f"{word} sizes fit" in check.reason
+
+
+@pytest.mark.parametrize(
+    ("change", "partition", "count"),
+    [
+        (lambda parts: parts, "iid", 0),
+        (lambda parts: parts[::-1], "iid", 1),
+        # Clients that data name have turns by their names.
+        (lambda parts: parts[::-1], CLIENTS, 0),
+        (lambda parts: (*parts[:-1], parts[-1] - 1), CLIENTS, 1),
+        (lambda parts: (*parts, 0), CLIENTS, 1),
+    ],
+)
+def test_parts_of_a_record_are_those_of_the_law(change, partition, count):
+    law = SamplingLaw("cyclic_poisson:3").law
+    seated, _ = law.seated("all", range(100))
+    assert len(set(seated.parts)) > 1
+    plan = SimpleNamespace(
+        groups=[SimpleNamespace(name="all", clients=100)],
+        law_of=lambda group: SimpleNamespace(law=law),
+    )
+    parts = {"all": change(seated.parts)}
+    run = SimpleNamespace(
+        plan=plan, record=SimpleNamespace(parts=parts, partition=partition)
+    )
+    assert len([*record._parts(run)]) == count
 
 
 def test_recorded_and_released_noise_is_that_of_the_stream():

@@ -218,15 +218,10 @@ def test_options_on_a_sum_are_those_of_the_binomial_law(tilt: float) -> None:
     strikes = middle + spread * np.array([-30.0, -3.0, 0.3, 3.0, 30.0])
     strikes = strikes[(strikes > 0) & (strikes < rounds)]
     priced = allocation._priced(parts, strikes, tilt, 20.0)
-    counts = np.arange(rounds + 1)
-    masses = binom.pmf(counts, rounds, chance)
-    for place, strike in enumerate(strikes):
-        sign = 1 if tilt > 0 else -1
-        payoffs = np.maximum(sign * (counts - strike), 0.0)
-        beyond = payoffs > 0
-        assert abs(priced.price[place] - payoffs @ masses) <= (
-            priced.price_error[place] + 1e-12 * (payoffs @ masses)
-        )
-        assert abs(priced.mass[place] - beyond @ masses) <= (
-            priced.mass_error[place] + 1e-12 * (beyond @ masses)
-        )
+    sign = math.copysign(1.0, tilt)
+    counts = np.arange(rounds + 1.0)
+    payoffs = np.maximum(sign * (counts - strikes[:, None]), 0.0)
+    exact = payoffs @ binom.pmf(counts, rounds, chance)
+    beyond = (payoffs > 0) @ binom.pmf(counts, rounds, chance)
+    assert (abs(priced.price - exact) <= priced.price_error + 1e-12 * exact).all()
+    assert (abs(priced.mass - beyond) <= priced.mass_error + 1e-12 * beyond).all()
