@@ -169,26 +169,38 @@ def table(rows: list[dict[str, Any]]) -> str:
         strict_gains[name, kind].append(100 * strict)
         all_gains[name, kind].append(100 * (row["accuracy"] - reference["accuracy"]))
 
+    kinds = sorted({kind for _, kind in strict_gains}, key=_place_of_kind)
+    heads = [f"strict: {kind}" for kind in kinds] + [f"all: {kind}" for kind in kinds]
     lines = [
-        "| data | clients at epsilon | split | floor | strict group | all | seeds |",
-        "|---|---|---|---|--:|--:|--:|",
+        f"| data | clients at epsilon | split | {' | '.join(heads)} | seeds |",
+        "|---|---|---|" + "--:|" * (len(heads) + 1),
     ]
-    for name, kind in sorted(strict_gains, key=lambda key: (*SETTINGS,).index(key[0])):
-        setting = SETTINGS[name]
-        gains = strict_gains[name, kind]
+    for name, setting in SETTINGS.items():
+        if not any((name, kind) in strict_gains for kind in kinds):
+            continue
+        cells = [_mean(strict_gains[name, kind]) for kind in kinds]
+        cells += [_mean(all_gains[name, kind]) for kind in kinds]
+        seeds = max(len(strict_gains[name, kind]) for kind in kinds)
         lines.append(
-            f"| {setting.dataset} | {setting.sizes} | {setting.split} | {kind} | "
-            f"{_mean(gains)} | {_mean(all_gains[name, kind])} | {len(gains)} |"
+            f"| {setting.dataset} | {setting.sizes} | {setting.split} | "
+            f"{' | '.join(cells)} | {seeds} |"
         )
     return "\n".join(lines) + "\n"
 
 
+def _place_of_kind(kind: str) -> tuple[bool, str]:
+    """The default comes first."""
+    return kind != DEFAULT, kind
+
+
 def _mean(values: list[float]) -> str:
-    """Mean with its standard error, in points."""
+    """Mean with its standard error, in points; empty where nothing was trained."""
+    if not values:
+        return ""
     if len(values) < 2:
         return f"{values[0]:+.1f}"
     error = statistics.stdev(values) / math.sqrt(len(values))
-    return f"{statistics.mean(values):+.1f} +- {error:.1f}"
+    return f"{statistics.mean(values):+.1f} ± {error:.1f}"
 
 
 def main() -> None:
