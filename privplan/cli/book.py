@@ -362,6 +362,9 @@ def _histories(plan: str, population: str, rounds: int | None = None) -> dict[st
     """
     solved = Plan.load(plan)
     solved.refuse_in_book()
+    if solved.unit != "client":
+        rule = "must be client in a book's accounts, which count what clients spend"
+        raise InputError.one("unit", rule, solved.unit)
     by_account = {}
     for group in solved.groups:
         history = solved.history(group)
@@ -398,6 +401,12 @@ def reserve(
 
     charges = _histories(plan, population)
     budgets = Budgets(address, existing=True)
+    relation = Plan.load(plan).spec.relation
+    for account in charges:
+        state = budgets.state(account)
+        if state.relation != relation:
+            rule = f"must be {state.relation}, that of the account {account}"
+            raise InputError.one("relation", rule, relation)
     render.text(budgets.reserve(run, charges, expires_in=expires_days * DAY))
 
 
@@ -445,11 +454,13 @@ def budgets(form: str, address: str | None) -> None:
     if form == "json":
         render.data([asdict(state) for state in states])
         return
-    columns = ["account", "rule", "budget", "delta", "spent", "with reservations"]
+    columns = ["account", "rule", "relation", "budget", "delta", "spent"]
+    columns += ["with reservations"]
     rows = [
         [
             state.name,
             state.rule,
+            state.relation,
             f"{state.epsilon:g}",
             f"{state.delta:.4g}",
             six(state.spent),

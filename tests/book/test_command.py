@@ -170,3 +170,35 @@ def test_left_refuses_what_it_cannot_answer(book, monkeypatch):
     next_run = ("--rounds", "1000", "--sampling-ratio", "0.01")
     line = refused(*left, "--epsilon", "3", *next_run)
     assert "answerable within 0.001 s" in line
+
+
+@pytest.mark.parametrize(
+    ("changed", "line"),
+    [
+        ({"relation": "replace_one"}, "relation: must be add_remove, that of the acc"),
+        ({"unit": "record"}, "unit: must be client in a book's accounts"),
+    ],
+)
+def test_an_account_takes_one_relation_and_one_unit(tmp_path, changed, line):
+    """The releases of a record plan would count as if they protected clients."""
+    group = {"name": "strict", "clients": 20, "epsilon": 4.0}
+    data = {
+        "name": "one",
+        "delta": 1e-3,
+        "rounds": 4,
+        "cohort": 10,
+        "local": {"steps": 2, "batch_size": 7, "learning_rate": 0.1},
+        "model": {"name": "mlp-digits", "parameters": 2410},
+        **changed,
+    }
+    if "unit" in changed:
+        group["records"] = 70
+    data["groups"] = [group]
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(data))
+    plan = tmp_path / "plan.json"
+    answer("solve", tmp_path / "spec.yaml", "-o", plan)
+    book = tmp_path / "book.sqlite"
+    budget = ("--epsilon", 40, "--delta", 0.01)
+    answer("book", "open", "strict", *budget, "--address", book)
+    reserve = ("book", "reserve", plan, "--run=a", "--address", book)
+    assert refused(*reserve).startswith(line)
