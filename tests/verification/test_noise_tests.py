@@ -379,7 +379,8 @@ def test_only_a_seed_explains_unlikely_cohorts(unit, is_keyed, is_of_seed):
 
 @pytest.mark.parametrize(("unit", "word"), [("client", "cohort"), ("record", "batch")])
 def test_sizes_are_of_cohorts_or_of_batches(unit, word):
-    plan = SimpleNamespace(groups=[], spec=SimpleNamespace(unit=unit))
+    spec = SimpleNamespace(unit=unit)
+    plan = SimpleNamespace(groups=[], law_of=dict, spec=spec)
     run = SimpleNamespace(plan=plan, ledger=SimpleNamespace(records=[]))
     check = sampling.sampling(run)
     assert check.passed
