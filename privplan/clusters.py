@@ -56,6 +56,12 @@ def spread_on(address: str) -> Iterator[None]:
         InputError: for an unknown kind, or a cluster that cannot be reached.
     """
     name, _, place = address.partition(":")
+    if name not in CLUSTERS.names():
+        rule = (
+            f"must begin with one of {', '.join(CLUSTERS.names())}, such as "
+            "dask://HOST:PORT (on Kubernetes, too) or slurm:timeout_min=60"
+        )
+        raise InputError.one("on", rule, address)
     cluster = CLUSTERS.get(name)(place.removeprefix("//"))
     try:
         with cluster.executor, processes.spread_by(partial(over_cluster, cluster)):

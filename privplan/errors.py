@@ -31,6 +31,8 @@ _MOST_ITEMS = 20
 _MOST_LEVELS = 4
 # Ratio of ``difflib`` above which a name is near enough to be meant.
 _NEAR = 0.65
+# Letters of a beginning that stands for a name.
+_LEAST_BEGINNING = 3
 
 
 class _Short(reprlib.Repr):
@@ -83,6 +85,9 @@ def did_you_mean(text: object, names: Iterable[str]) -> str:
     folded = str(text)[:MOST_FOUND].casefold()
     folded = _SHORT_NAMES.get(folded, folded)
     near = get_close_matches(folded, by_folded, n=1, cutoff=_NEAR)
+    # A name that was cut short is less near than its beginning is.
+    if not near and len(folded) >= _LEAST_BEGINNING:
+        near = [name for name in by_folded if name.startswith(folded)]
     if near:
         return f" (did you mean {by_folded[near[0]]}?)"
     return ""

@@ -215,7 +215,7 @@ def locked(folder: Path) -> Iterator[Callable[[], bool]]:
                 # Another run has just removed it.
                 raise OSError
         except OSError:
-            rule = "must not be in use by another run"
+            rule = "must not be in use by another run; wait until it ends, or end it"
             raise InputError.one("output", rule, str(folder)) from None
         _remove_parts(folder)
         process = os.getpid()

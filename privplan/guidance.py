@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from functools import wraps
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,7 +21,26 @@ SYNONYMS = {
     "num_rounds": "rounds",
     "n_jobs": "jobs",
     "num_workers": "workers",
+    "workers": "jobs",
+    "processes": "jobs",
+    "backend": "on",
+    "cluster": "on",
+    "dask": "on",
+    "slurm": "on",
+    "scheduler": "on",
+    "method": "algorithm",
+    "methods": "algorithms",
+    "algos": "algorithms",
+    "target": "label",
+    "id": "client",
+    "user": "client",
+    "output": "folder",
+    "folder": "output",
+    "out": "output",
     "gpu": "device",
+    "gpus": "device",
+    "distributed": "on",
+    "approved": "plan",
     "steps": "rounds",
     "eps": "epsilon",
     "target_epsilon": "epsilon",
@@ -58,6 +77,17 @@ SYNONYMS = {
     "init": "preset",
 }
 """What other libraries call an argument, or a part of a value or of the package."""
+SAID_OF_OPTIONS = {
+    "checkpoint": "runs keep checkpoints, and the same command resumes by itself",
+    "data": "privplan check-data DATA prints what belongs in a spec",
+    "drop": "--features A,B names the columns that are inputs",
+    "exclude": "--features A,B names the columns that are inputs",
+    "normalize": "--statistics FILE.json says how columns are standardised",
+    "nproc": "processes share a run under torchrun --nproc-per-node N -m simulate PLAN",
+    "pdf": "the page is HTML, which a browser prints as PDF",
+    "resume": "the same command resumes by itself",
+}
+"""What to do instead of an option that no command has, or that this one lacks."""
 REPLACE = 'write spec.replace(rounds=80, groups={"strict": {"epsilon": 1}})'
 _REALISED = "privplan.verify('run').groups['strict'].realised_upper"
 INSTEAD = {
@@ -77,6 +107,10 @@ INSTEAD = {
     "noise_multiplier": "privplan.calibrate(1, delta=1e-5, sampling_ratio=0.02, rounds=50)",
     "score": "run.record.accuracy",
     "predict": "run.model()(records)",
+    "algorithms": "privplan simulate --algorithms in the shell, which lists them",
+    "register": "from simulate.algorithms.registry import register",
+    "Hyperparameter": "from simulate.algorithms.registry import Hyperparameter",
+    "to_latex": "open('FOLDER/results.tex') in the folder of the comparison",
     "Spec.save": "yaml.safe_dump(spec.plain())",
     "Plan.epsilon": "plan.certificate['strict'].epsilon",
     "Plan.delta": "plan.groups['strict'].delta",
@@ -86,6 +120,8 @@ INSTEAD = {
     **{f"{kind}.epsilon": _REALISED for kind in ("Run", "TrainedRun", "Verdict")},
 }
 """What to write for a name that does not exist, of a kind of value or of all."""
+_OF_DATA = ("label", "client", "group", "groups", "features", "statistics", "task")
+"""Arguments of own data, which some functions take as a whole."""
 NUMBERS = {
     "noise_multiplier",
     "sampling_ratio",
@@ -137,14 +173,27 @@ def _answer(owner: Any, name: str) -> str | None:
 
 
 def place_in_spec(name: str) -> str | None:
-    """The field of a spec, of its local training or planning, of a name; else None."""
+    """The field of a spec, of a part of it or of its groups, of a name; else None."""
     fields: dict[str, Any] = import_module("privplan").Spec.model_fields
     if name in fields:
         return name
     for part in ("local", "planning"):
         if name in fields[part].annotation.model_fields:
             return f"{part}.{name}"
+    if name in import_module("privplan.spec.groups").Group.model_fields:
+        return f"groups.GROUP.{name}"
     return None
+
+
+def meaning(name: str, names: Container[str]) -> str | None:
+    """The one of some names that another library's name means; None where none does."""
+    seen: set[str] = set()
+    while name not in names:
+        seen.add(name)
+        name = SYNONYMS.get(name, "")
+        if not name or name in seen:
+            return None
+    return name
 
 
 def public_names(owner: Any) -> list[str]:
@@ -220,8 +269,7 @@ def checked_call(function: F) -> F:
     @wraps(function)
     def called(*values: Any, **named: Any) -> Any:
         for name, value in named.items():
-            meant = SYNONYMS.get(name)
-            if name in parameters or (takes_any and meant not in parameters):
+            if name in parameters or (takes_any and not meaning(name, parameters)):
                 continue
             hint = _instead_of_argument(function, name, parameters)
             # Records and their clients are not repeated.
@@ -253,13 +301,15 @@ def _instead_of_argument(
     function: Callable[..., Any], name: str, parameters: Mapping[str, object]
 ) -> str:
     """What to write for an argument that a function does not take."""
-    meant = SYNONYMS.get(name)
-    if meant in parameters:
+    meant = meaning(name, parameters)
+    if meant is not None:
         return f"; write {meant}"
+    if "data" in parameters and name in _OF_DATA:
+        return "; write data=simulate.Data.load(path, label=..., client=...)"
     near = did_you_mean(name, parameters)
     if near:
         return near
-    place = place_in_spec(meant or name)
+    place = place_in_spec(SYNONYMS.get(name, name))
     if place is not None and "plan" in parameters:
         return f'; the plan says it: write spec.replace({{"{place}": ...}}) and solve'
     call = example(function)

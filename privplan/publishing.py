@@ -153,7 +153,7 @@ def bundle_of(
     approved = () if plan is None else (approved_plan(plan, loaded.folder),)
     # Refused before anything is trained: no execution will show own data to be public.
     if plan is None and loaded.record.is_on_own_data:
-        raise InputError.one("plan", NEEDS_PLAN, None)
+        raise InputError.one("plan", NEEDS_PLAN, "none")
     chosen = {**(options or {}), SELECTION: _selection_seed(loaded), STATE: {}}
     believed = (*approved, *trusted)
     # A run that its own files break is refused before anything is trained again.
@@ -166,7 +166,7 @@ def bundle_of(
     _refuse(verdict)
     shown_public = verdict.executed > 0 and has_known_records(verdict.dataset)
     if plan is None and not shown_public:
-        raise InputError.one("plan", NEEDS_PLAN, None)
+        raise InputError.one("plan", NEEDS_PLAN, "none")
     notes: list[str] = []
     if verdict.not_executed and str(rounds) != "0":
         notes.append(verdict.not_executed)

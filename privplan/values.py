@@ -423,9 +423,20 @@ def faults_of(
         if isinstance(value, str) and _DECIMAL_COMMA.fullmatch(value.strip()):
             rule += f"; write {value.strip().replace(',', '.')}"
         if item["type"] == "extra_forbidden" and kind is not None:
-            rule += did_you_mean(location[-1], _absent_fields(kind, location, data))
+            near = did_you_mean(location[-1], _absent_fields(kind, location, data))
+            rule += near or _part_with(kind, str(location[-1]))
         faults.append(Fault(where(location, data) or "document", rule, value))
     return faults
+
+
+def _part_with(kind: type[Value], name: str) -> str:
+    """Which part of a value has a field of that name, as the end of a rule."""
+    for part, field in kind.model_fields.items():
+        hint: Any = field.annotation
+        for inner in filter(_is_value, (*get_args(hint), hint)):
+            if name in inner.model_fields:
+                return f"; it is one of {part}"
+    return ""
 
 
 def _absent_fields(

@@ -181,6 +181,8 @@ def _words(hint: Any) -> str:
     if hint in _WORDS:
         return _WORDS[hint]
     name = _name(hint)
+    if name == "Hyperparameter":
+        name = f"{hint.__module__}.{name}"
     if name[0] in "AEIOU":
         return f"an {name}"
     return f"a {name}"

@@ -288,7 +288,10 @@ def _source(data: Data | None, dataset: str | None) -> str:
         return data.name
     if isinstance(dataset, str) and data is None:
         return dataset
-    rule = "must be data=simulate.Data(...), or dataset= with a name such as 'digits'"
+    rule = (
+        "must be data=simulate.Data(...), or simulate.Data.load(path, label=...) of a "
+        "file, or dataset= with a name such as 'digits'"
+    )
     kind = type(data).__name__
     if data is not None and dataset is not None:
         kind = "both"
@@ -310,7 +313,12 @@ class RunOptions(TypedDict, total=False):
     metric: Any
 
 
-_MEANT = {"data": "own_data", "model": "own_model", "seed": "seeds"}
+_MEANT = {
+    "data": "own_data",
+    "model": "own_model",
+    "seed": "seeds",
+    "on": "privplan compare --on ADDRESS in the shell, where workers have the methods",
+}
 """What ``train`` calls otherwise."""
 
 

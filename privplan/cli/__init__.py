@@ -44,7 +44,11 @@ COMMANDS = {
 
 ELSEWHERE = {
     "algorithms": "privplan simulate --algorithms",
+    "book.delete": "another book, --address FILE: what was released stays spent",
+    "book.export": "privplan book show --format json, or privplan report BOOK",
+    "book.remove": "another book, --address FILE: what was released stays spent",
     "check": "privplan check-data, or privplan verify",
+    "compute-epsilon": "privplan account",
     "diff": "privplan report a.json b.json",
     "fit": "privplan simulate",
     "frontier": "privplan what-if SPEC --frontier",
@@ -53,8 +57,10 @@ ELSEWHERE = {
     "list": "privplan --help, or privplan simulate --algorithms",
     "pilot": "privplan proxy pilot",
     "plan": "privplan solve",
+    "predict": "the module in Python: simulate.train(...).model()",
     "pretrain": "model.initial in the spec, with parameters that you trained on public data",
     "run": "privplan simulate",
+    "status": "privplan verify RUN",
     "sweep": "privplan what-if, or privplan compare --jobs N and --on ADDRESS",
     "tradeoff": "privplan account --tradeoff",
     "train": "privplan simulate",
@@ -228,8 +234,9 @@ class SuggestingGroup(click.Group):
             if args[0].startswith("-"):
                 return super().resolve_command(ctx, args)
             is_outermost = ctx.parent is None
-            if is_outermost and args[0] in ELSEWHERE:
-                ctx.fail(f"No such command {args[0]!r}; use {ELSEWHERE[args[0]]}.")
+            full_name = args[0] if is_outermost else f"{self.name}.{args[0]}"
+            if full_name in ELSEWHERE:
+                ctx.fail(f"No such command {args[0]!r}; use {ELSEWHERE[full_name]}.")
             own_version()  # without which most commands are unknown
             commands = self.list_commands(ctx)
             advice = (
@@ -356,6 +363,7 @@ class _Commands(SuggestingGroup):
             code = _refuse(_unknown_option(error), PrivplanError.exit_code)
         except click.ClickException as error:
             line = " ".join(error.format_message().split())
+            line = line.replace("a valid integer range", "a whole number")
             if isinstance(error, click.UsageError):
                 line += _instead_of_words(error)
             code = _refuse(line, PrivplanError.exit_code)
@@ -374,7 +382,7 @@ class _Commands(SuggestingGroup):
 def _unknown_option(error: click.NoSuchOption) -> str:
     """What a user may have meant by an option that a command does not have."""
     from privplan.errors import did_you_mean
-    from privplan.guidance import SYNONYMS, place_in_spec
+    from privplan.guidance import SAID_OF_OPTIONS, SYNONYMS, meaning, place_in_spec
 
     option = error.option_name
     line = f"No such option {option!r}"
@@ -386,34 +394,72 @@ def _unknown_option(error: click.NoSuchOption) -> str:
         words |= {
             word.lstrip("-"): word for word in param.opts if word.startswith("--")
         }
-    name = option.lstrip("-")
-    meant = SYNONYMS.get(name.replace("-", "_"), name).replace("_", "-")
-    if meant in words:
-        return f"{line}; write {words[meant]}."
+    name = option.lstrip("-").replace("-", "_")
+    meant = meaning(name, {word.replace("-", "_") for word in words})
+    if meant is not None:
+        return f"{line}; write {words[meant.replace('_', '-')]}."
+    if name in SAID_OF_OPTIONS:
+        return f"{line}; {SAID_OF_OPTIONS[name]}."
     if any(param.name in ("plan", "spec") for param in params):
-        place = place_in_spec(meant.replace("-", "_"))
+        place = place_in_spec(SYNONYMS.get(name, name))
         if place is not None:
             return f"{line}: {place} is a field of the spec; change it there and solve."
-    near = did_you_mean(name, words).replace("mean ", "mean --")
+    near = did_you_mean(option.lstrip("-"), words).replace("mean ", "mean --")
     if not near and any(param.name == "named" for param in params):
         return f"{line}; a group or field is named without dashes: {name}=1,2."
-    return f"{line}{near or '; --help lists all'}."
+    elsewhere = "" if near else _commands_with(error.ctx.find_root(), option)
+    return f"{line}{near or elsewhere or '; --help lists all'}."
+
+
+def _commands_with(context: click.Context, option: str) -> str:
+    """The commands that have an option, as the end of a line; empty without any."""
+    main = context.command
+    if not isinstance(main, click.Group):
+        return ""
+    names = []
+    for name in main.list_commands(context):
+        # Of an optional part that is not installed.
+        with suppress(click.ClickException, ModuleNotFoundError):
+            command = main.get_command(context, name)
+            params = [] if command is None else command.params
+            if any(option in param.opts for param in params):
+                names.append(name)
+    return f"; it is an option of {', '.join(names)}" if names else ""
+
+
+_PLACES_OF_FILES = {
+    "plan": "; the plan that was approved is named by --plan FILE",
+    "output": "; a file to write is named by -o FILE",
+}
+"""What a further word may have been, by the option that takes it."""
 
 
 def _instead_of_words(error: click.UsageError) -> str:
-    """What to write for a word that a command lacks, or has no place for.
+    """What to write for a word that a command lacks, has no place for or cannot read.
 
-    The latter is mostly its output.
+    One without a place is mostly its output, or the plan that was approved.
     """
     if error.ctx is None:
         return ""
     if isinstance(error, click.MissingParameter):
         example = error.ctx.command.epilog
         return f" {example}" if example else ""
+    is_unreadable = "is not a valid" in error.message
+    if (
+        is_unreadable
+        and isinstance(error, click.BadParameter)
+        and isinstance(error.param, click.Option)
+    ):
+        return f" {error.param.help or ''}".rstrip()
     if not error.message.startswith("Got unexpected extra"):
         return ""
-    takes_output = any(param.name == "output" for param in error.ctx.command.params)
-    return "; a file to write is named by -o FILE" if takes_output else ""
+    options = [
+        param for param in error.ctx.command.params if param.param_type_name == "option"
+    ]
+    for name, hint in _PLACES_OF_FILES.items():
+        if any(param.name == name for param in options):
+            return hint
+    return ""
 
 
 def _refuse(message: str, code: int) -> int:

@@ -86,7 +86,7 @@ def population_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.command(
     name="account",
     epilog="Example: privplan account --noise-multiplier 1.5 --sampling-ratio 0.02 --rounds 50 "
-    "--delta 1e-5",
+    "--delta 1e-5; what a plan costs is in privplan explain plan.json",
 )
 @click.option(
     "--noise-multiplier",

@@ -25,6 +25,7 @@ from privplan.plan import Plan
 from privplan.processes import limited
 from privplan.proven import lines as unproven_lines
 from privplan.proven import plain, proof_program
+from privplan.record import RunRecord, run_folder
 from privplan.report.numbers import six
 from privplan.report.spendings import cost_line, remaining_lines, spending_table
 
@@ -105,6 +106,13 @@ def add_run(
         render.text(f"{shown(url)}: {line}")
     if booking.run.verdict != "kept":
         render.warn(cost_line(booking.run))
+    is_new = added.outcome == "added"
+    if is_new and not RunRecord.load(run_folder(run)).is_on_own_data:
+        data = booking.run.dataset
+        render.warn(
+            f"{run} is a simulation on the public data {data}: it protected nobody, and "
+            "is booked as if the people of its groups had taken part"
+        )
 
 
 def _outcome_line(path: Path, run: BookedRun, outcome: str, booked_lines: int) -> str:

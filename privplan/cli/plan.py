@@ -404,8 +404,9 @@ def explain_command(
         assert epsilon is not None
         meaning.show(epsilon, delta, form)
         return
-    if plan.replace(".", "", 1).isdecimal() and not Path(plan).exists():
-        rule = f"must be a plan; what an epsilon means: explain --epsilon {plan}"
+    if not plan.endswith(".json") and not Path(plan).exists():
+        number = plan if plan.replace(".", "", 1).isdecimal() else "2"
+        rule = f"must be a plan; what an epsilon means: explain --epsilon {number}"
         raise InputError.one("plan", rule, plan)
     from privplan.accounting.calibrate import PLD
     from privplan.plan import Plan

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from privplan.accounting.accountant import at_most
 from privplan.errors import InputError
+from privplan.file_kinds import is_book
 from privplan.forecast.target import forecast_lines
 from privplan.plan import GroupForecast, GroupPlan, Plan
 from privplan.planning.recipe import relative_noise
@@ -102,8 +103,8 @@ def loaded_proposals(sources: Sequence[Path | str]) -> dict[str, Plan]:
         raise InputError.one("report", rule, len(sources))
     plans = {}
     for source in sources:
-        if Path(source).is_dir():
-            rule = "must be plan files, where several are named"
+        if Path(source).is_dir() or is_book(source):
+            rule = "must be plan files, where several are named; a run, results or a book alone"
             raise InputError.one("report", rule, str(source))
         if str(source) in plans:
             raise InputError.one("report", "must name each plan once", str(source))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from privplan.cli.render import on_command_line, refuse_options
+from privplan.errors import InputError
 from privplan.registry import points
 
 if TYPE_CHECKING:
@@ -137,11 +138,22 @@ class DeviceType(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         return str(value)
 
 
+def _refuse_file(
+    context: click.Context, parameter: click.Parameter, dataset: str
+) -> str:
+    """The name of a data set, which a file of the user's own is not."""
+    if Path(dataset).suffix and dataset.partition(":")[0] not in DATASETS:
+        rule = "must be a registered name; --data reads records of your own"
+        raise InputError.one("dataset", rule, dataset)
+    return dataset
+
+
 data_options = together(
     click.option(
         "--dataset",
         default="digits",
         show_default=True,
+        callback=_refuse_file,
         cls=_RegistryOption,
         names=DATASETS,
         group="privplan.datasets",

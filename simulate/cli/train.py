@@ -253,14 +253,21 @@ def _execute_main_rank(request: Request, ranks: Ranks, form: str) -> None:
     "compare",
     short_help="Train several algorithms under a plan and show them side by side.",
     epilog=(
-        "Example: privplan compare plan.json --algorithms DP-FedAvg,planned --seeds 3"
+        "Example: privplan compare plan.json --algorithms DP-FedAvg,planned --seeds 3; "
+        "plans are laid side by side by privplan report a.json b.json"
     ),
 )
 @click.argument("plan", type=click.Path(path_type=Path))
 @click.option("--algorithms", required=True, help="Names with commas between, or all.")
 @data_options
 @own_options
-@click.option("--seeds", type=click.IntRange(min=1), default=3, show_default=True)
+@click.option(
+    "--seeds",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="How many runs of each method; --first-seed begins their seeds.",
+)
 @click.option("--first-seed", type=SEED, default=0, show_default=True)
 @JOBS
 @ON

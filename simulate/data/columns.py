@@ -201,6 +201,8 @@ def number_of(field: str, name: str, row: int, value: Any) -> float:
         number = math.nan
     if not math.isfinite(number):
         rule = f"must have numbers in {name}, record {row}"
+        if field == "data":
+            rule += " (--features A,B names the columns that are inputs)"
         raise InputError.one(field, rule, str(value))
     return number
 

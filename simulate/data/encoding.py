@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from privplan.errors import Fault, InputError
+from privplan.errors import Fault, InputError, did_you_mean
 from privplan.files import read_json
 from simulate.data.columns import Columns, is_missing, number_of
 
@@ -117,7 +117,8 @@ def _faults(
                 yield Fault(f"statistics.{name}", rule, name)
     for name in features:
         if name not in columns:
-            yield Fault("features", f"must be among the columns {present}", name)
+            rule = f"must be among the columns {present}{did_you_mean(name, columns)}"
+            yield Fault("features", rule, name)
         elif statistics is not AS_THEY_ARE and name not in statistics:
             rule = (
                 "must have mean and std, or categories, for a feature "

@@ -135,6 +135,9 @@ class Data(Guided, metaclass=GuidedKind):
         task_of(self.task)
         x = self.x
         y = self.y
+        if hasattr(x, "iloc"):  # a table of pandas
+            rule = "must be arrays; write simulate.Data.from_table(table, label=...)"
+            raise InputError.one("data.x", rule, type(x).__name__)
         # Tokens are their own targets.
         needs_labels = self.task != "next-token" or is_dataset(x)
         if y is None and needs_labels:

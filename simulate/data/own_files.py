@@ -332,6 +332,11 @@ def _groups_csv(options: DataOptions) -> dict[str, str] | None:
     path = options.groups
     if path is None:
         return None
+    if not Path(path).exists():
+        rule = (
+            "must be FILE.csv with the columns client and group; --group names a column"
+        )
+        raise InputError.one("groups", rule, str(path))
     columns = read_csv(path, "groups")
     clients = column(columns, "groups", "client")
     groups = column(columns, "groups", "group")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,8 @@ def select(
         )
         raise InputError.one("algorithms", rule, ", ".join(programs))
     if "all" not in map(str.lower, words):
-        return list(dict.fromkeys(map(ALGORITHMS.name_of, words or [""]))), []
+        names = list(dict.fromkeys(map(ALGORITHMS.name_of, words or [""])))
+        return names, [*_twins(names, words)]
     # An algorithm that is named besides ``all`` is tried whatever speaks against it.
     named = {ALGORITHMS.name_of(word) for word in words if word.lower() != "all"}
     left_out: set[str] = set()
@@ -63,6 +64,16 @@ def select(
         if unnamed:
             lines.append(f"--algorithms all leaves out {', '.join(unnamed)}: {reason}")
     return [name for name in ALGORITHMS if name not in left_out], lines
+
+
+def _twins(names: Iterable[str], words: Sequence[str]) -> Iterator[str]:
+    """One line per method that only hyphens tell apart, and was not named exactly."""
+    for name in names:
+        for namesake in ALGORITHMS:
+            is_alike = namesake.replace("-", "") == name.replace("-", "")
+            if is_alike and name not in (namesake, *words):
+                unit = ALGORITHMS.get(name).unit
+                yield f"{name} protects each {unit}; {namesake} is another method"
 
 
 def _unfit(base: Request, one_unit: bool) -> dict[str, list[str]]:

@@ -81,7 +81,7 @@ def _by_themselves(
             spec = without_recipe(base.plan.spec.model_dump(mode="json"))
             plan = solve(Spec.parse(spec), second_opinion=False)
             requests[name] = replace(request, plan=plan)
-            lines.append(line.replace(_WITH, _WITHOUT) + "; --recipe ours gives it")
+            lines.append(line.replace(_WITH, _WITHOUT) + "; recipe ours gives it")
     return requests, lines
 
 

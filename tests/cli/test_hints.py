@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from privplan.errors import PrivplanError
 from privplan.plan import Plan
 from privplan.planning.recipe import relative_noise
 from privplan.planning.sweep import parse_vary, sweep
@@ -100,6 +101,51 @@ def test_what_if_says_the_numbers_of_solve(folder):
             ["account", "--rounds", "5"],
             "Missing option '--noise-multiplier'. Example: privplan account --noise-",
         ),
+        (
+            ["init", "--data", "patients.csv"],
+            "No such option '--data'; privplan check-data DATA prints what belongs in a ",
+        ),
+        (
+            ["report", "plan.json", "--pdf", "page.pdf"],
+            "No such option '--pdf'; the page is HTML, which a browser prints as PDF.",
+        ),
+        (
+            ["solve", "spec.yaml", "--html", "page.html"],
+            "No such option '--html'; it is an option of what-if.",
+        ),
+        (
+            ["solve", "spec.yaml", "--epsilon", "3"],
+            "No such option '--epsilon': groups.GROUP.epsilon is a field of the spec; ",
+        ),
+        (
+            ["account", "--rounds", "five"],
+            "Invalid value for '--rounds': 'five' is not a valid integer. Number of ",
+        ),
+        (
+            ["book", "declare", "ages", "--count", "1,2"],
+            "Invalid value for '--count': '1,2' is not a whole number. Number of such ",
+        ),
+        (
+            ["verify", "run", "plan.json"],
+            "Got unexpected extra argument (plan.json); the plan that was approved is ",
+        ),
+        (
+            ["book", "remove", "run"],
+            "No such command 'remove'; use another book, --address FILE: what was ",
+        ),
+        (["predict", "run"], "No such command 'predict'; use the module in Python"),
+        (
+            ["verify", "run", "--approved", "plan.json"],
+            "No such option '--approved'; write --plan.",
+        ),
+        (
+            ["explain", "epsilon"],
+            "plan: must be a plan; what an epsilon means: explain --epsilon 2, found ",
+        ),
+        (
+            ["account", "plan.json"],
+            "Missing option '--noise-multiplier'. Example: privplan account --noise-",
+        ),
         (["train", "plan.json"], "No such command 'train'; use privplan simulate."),
         (
             ["explain", "3"],
@@ -123,6 +169,126 @@ def test_what_if_says_the_numbers_of_solve(folder):
 )
 def test_a_guess_is_led_on(words, line):
     assert refused(*words).startswith(line)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["compare", "--workers", "2"], "No such option '--workers'; write --jobs."),
+        (["simulate", "--algo", "a"], "No such option '--algo' (did you mean --algor"),
+        (["compare", "--slurm"], "No such option '--slurm'; write --on."),
+        (["compare", "--methods", "all"], "No such option '--methods'; write --algor"),
+        (
+            ["compare", "--resume"],
+            "No such option '--resume'; the same command resumes",
+        ),
+        (
+            ["compare", "a", "b"],
+            "Missing option '--algorithms'. Example: privplan comp",
+        ),
+        (["compare", "--seeds", "1,2"], "Invalid value for '--seeds': '1,2' is not a "),
+        (
+            ["compare", "--on", "k8s"],
+            "on: must begin with one of dask, slurm, such as dask://HOST:PORT (on Kub",
+        ),
+        (
+            ["simulate", "--on", "dask"],
+            "No such option '--on'; it is an option of com",
+        ),
+        (
+            ["simulate", "--nproc", "2"],
+            "No such option '--nproc'; processes share a run",
+        ),
+        (["check-data", "--target", "a"], "No such option '--target'; write --label."),
+        (["check-data", "--id", "a"], "No such option '--id'; write --client."),
+        (
+            ["check-data", "--drop", "a"],
+            "No such option '--drop'; --features A,B names",
+        ),
+        (
+            ["simulate", "plan.json", "--dataset", "patients.csv"],
+            "dataset: must be a registered name; --data reads records of your own, ",
+        ),
+    ],
+)
+def test_a_guess_on_runs_is_led_on(words, line):
+    pytest.importorskip("torch")
+    assert refused(*words).startswith(line)
+
+
+@pytest.mark.parametrize(
+    ("guess", "line"),
+    [
+        (
+            "simulate.Hyperparameter",
+            "from simulate.algorithms.registry import Hyperpar",
+        ),
+        ("simulate.register", "from simulate.algorithms.registry import register"),
+        ("simulate.train('p', dataset='digits', epsilon=3)", "groups.GROUP.epsilon"),
+        ("simulate.train('p', data='a', label='b')", "data=simulate.Data.load(path, "),
+        ("simulate.train('p', data='a.csv')", "simulate.Data.load(path, label=...)"),
+        ("simulate.Data(Table())", "write simulate.Data.from_table(table, label=...)"),
+        ("simulate.compare('p', ['planned'], output='b')", "write folder"),
+        ("simulate.compare('p', ['planned'], workers=2)", "write jobs"),
+        (
+            "simulate.compare(PLAN, ['planned'], on='dask://h:1')",
+            "compare --on ADDRESS",
+        ),
+    ],
+)
+def test_a_guess_in_python_is_led_on(guess, line, folder):
+    simulate = pytest.importorskip("simulate")
+    plan = Plan.load(folder / "plan.json")
+    table = type("Table", (), {"iloc": ()})
+    with pytest.raises((AttributeError, PrivplanError)) as caught:
+        eval(guess, {"simulate": simulate, "PLAN": plan, "Table": table})
+    assert line in str(caught.value)
+
+
+def test_a_method_that_differs_by_a_hyphen_is_named():
+    registry = pytest.importorskip("simulate.algorithms.registry")
+    compare = pytest.importorskip("simulate.runs.compare")
+    assert "DPFedAvg" in registry.ALGORITHMS.names()
+    names, lines = compare.select("dpfedavg,DPFedAvg,DP-FedAvg", None)
+    assert (names, lines) == (["DPFedAvg", "DP-FedAvg"], [])
+    assert compare.select("dpfedavg", None)[1] == [
+        "DPFedAvg protects each record; DP-FedAvg is another method"
+    ]
+
+
+def test_a_field_of_another_part_is_placed(tmp_path):
+    path = tmp_path / "spec.yaml"
+    path.write_text(preset("digits-planned") + "\nepochs: 3\n")
+    assert refused("solve", path).startswith(
+        "epochs: is not a known field; it is one of local, found 3"
+    )
+
+
+def test_a_simulation_is_booked_with_a_word_on_whom_it_protected(folder, tmp_path):
+    pytest.importorskip("torch")
+    path = tmp_path / "spec.yaml"
+    path.write_text(preset("digits-planned").replace("rounds: 60", "rounds: 1"))
+    answer("solve", path, "-o", tmp_path / "plan.json")
+    words = ["--algorithm", "planned", "-o", tmp_path / "run"]
+    answer("simulate", tmp_path / "plan.json", *words)
+    book = tmp_path / "book.sqlite"
+    done = privplan("book", "add", tmp_path / "run", "--address", book)
+    assert "is a simulation on the public data digits: it protected" in done.stderr
+    line = refused("report", tmp_path / "plan.json", book)
+    assert line.startswith(
+        "report: must be plan files, where several are named; a run,"
+    )
+
+
+def test_a_guess_on_columns_is_led_on(tmp_path):
+    pytest.importorskip("torch")
+    path = tmp_path / "table.csv"
+    path.write_text("ward,ill,age\nnorth,0,1.5\nsouth,1,2.5\n")
+    words = ["check-data", path, "--label", "ill", "--statistics", "none"]
+    assert "(--features A,B names the columns that are inputs)" in refused(*words)
+    assert "(did you mean age?)" in refused(*words, "--features", "Age")
+    line = refused(*words, "--groups", "strict")
+    assert line.startswith("groups: must be FILE.csv with the columns client and group")
 
 
 def test_rounds_are_no_option_of_a_run(folder):

@@ -171,7 +171,7 @@ def test_an_own_method_goes_without_the_recipe_unless_asked(plan, mine):
     assert line.startswith(
         "Mine trains as written, without the plan's recipe: clipping"
     )
-    assert line.endswith("--recipe ours gives it")
+    assert line.endswith("; recipe ours gives it")
     with_recipe, _ = with_recipes(base, ["Mine"], "ours")
     assert with_recipe["Mine"].plan is plan
     # One run executes the plan that it is given, and says what is in it.

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future, InvalidStateError
 from contextlib import suppress
 from typing import Any
+from warnings import catch_warnings
 
 from privplan.clusters import Cluster
 from privplan.errors import InputError
@@ -36,12 +37,18 @@ def cluster(options: str) -> Cluster:
     for word in filter(None, options.split(",")):
         name, _, value = word.partition("=")
         values[name.strip()] = int(value) if value.isdigit() else value
+    kind = values.pop("cluster", "slurm")
     try:
-        auto = submitit.AutoExecutor(FOLDER, cluster=values.pop("cluster", "slurm"))
+        # Wrong options are found before a lack of Slurm; old names warn below.
+        with catch_warnings(action="ignore"):
+            submitit.AutoExecutor(FOLDER, cluster="debug").update_parameters(**values)
+        auto = submitit.AutoExecutor(FOLDER, cluster=kind)
         auto.update_parameters(**values)
-    except (NameError, RuntimeError, TypeError, ValueError) as error:
+    except (AssertionError, NameError, RuntimeError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())[:200]
-        rule = f"must be options of submitit on a machine of Slurm ({reason})"
+        rule = (
+            f"must be slurm:NAME=VALUE,... of submitit, on Slurm's machine ({reason})"
+        )
         raise InputError.one("on", rule, f"slurm:{options}") from None
     return Cluster(JobExecutor(auto), (UncompletedJobError, FailedJobError))
 

@@ -32,6 +32,10 @@ def same_plan(run: Run) -> check.Check:
     if approved.digest != digest:
         difference = f"approved was {approved.digest[:SHORT]}"
         advice = "simulate --plan-only writes the plan that a method will execute"
+        if run.plan.spec.recipe != approved.spec.recipe:
+            difference += (
+                ", with another recipe (compare gives methods of your own none)"
+            )
         return check.failed("plan", f"the run has plan {short}, {difference}; {advice}")
     return check.passed("plan", f"plan {short} is the approved one")
 

@@ -108,9 +108,11 @@ def test_a_comparison_on_a_cluster_has_the_ledgers_of_one_machine(kind, tmp_path
 @pytest.mark.parametrize(
     ("address", "words"),
     [
-        ("cloud:here", "on: must be one of"),
+        ("cloud:here", "on: must begin with one of"),
         ("dask://127.0.0.1:9", "must be the address of a Dask scheduler"),
-        ("slurm:cluster=local,wall=5", "must be options of submitit"),
+        ("slurm:cluster=local,wall=5", "must be slurm:NAME=VALUE,... of submitit"),
+        ("slurm:60", "Parameter '60' need to be prefixed"),
+        ("slurm:timeout_min=6h", 'Parameter "timeout_min" expected type'),
     ],
 )
 def test_a_wrong_address_is_one_line(address, words, monkeypatch):
