@@ -197,6 +197,18 @@ def test_bounds_enclose_what_is_sampled(
                 assert error < 0.03 * delta
 
 
+@pytest.mark.parametrize("epsilon", [3.0, 5.0, 7.0])
+def test_with_little_noise_the_added_client_is_bounded_as_closely(
+    epsilon: float,
+) -> None:
+    """Its ratio is below the first step of the strikes a tenth of the time."""
+    factors = best_factors(6, 0.5, 0.35)
+    delta, error = sampled_delta(factors, 0.4, epsilon, removed=False)
+    _, added = deltas(balls_in_bins_pairs(factors, 0.4), epsilon)
+    assert delta - 4 * error <= added <= 1.15 * delta
+    assert error < 0.01 * delta
+
+
 @pytest.mark.parametrize("fault", ["b", "d", "steps"])
 def test_a_wrong_chain_is_seen(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: less common noise, less of a round's own, and steps without a term."""

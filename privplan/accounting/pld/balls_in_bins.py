@@ -40,6 +40,8 @@ _WIDEST_DEVIATION = 0.35
 # rounds make up S, and they spread it less.
 _STRIKES = 400
 _FACTOR = 3.0
+# Strikes of so few steps are spread by as much as they are: finer tables have them.
+_STEPS_OF_FINER = 16
 _LARGEST_PART = 1 / 60
 _PART_OF_SMALL_STRIKES = 1 / 1500
 # The last call may cost so much for each round: what is left is an infinite loss. The
@@ -166,11 +168,7 @@ def _dots(factors: RankOneFactors, sigma: float) -> tuple[PricedStrikes, PricedS
     spread = _spread(factors, sigma)
     spacing = _spacing(rounds)
     step = _first_step(spread)
-    largest = float(spread.first[-1])
-    lowest = math.exp(-_VANISHING_REACH * largest - largest**2 / 2)
-    strikes = _tables(spread, step, (max(lowest, step), 1.0))
-    [prices] = option_prices(factors, sigma, [strikes], call=False, spacing=spacing)
-    puts = PricedStrikes(strikes.values(rounds - 1)[::-1], prices[::-1])
+    puts = _puts(factors, sigma, spread, step, spacing)
     calls = _calls(factors, sigma, spread, step, spacing)
 
     # Both bound the same price at strike 1, from which rounding of the multiple may
@@ -215,6 +213,38 @@ def _calls(
     all_prices = np.concatenate(prices)
     distinct, places = np.unique(all_strikes, return_index=True)
     return PricedStrikes(distinct, all_prices[places])
+
+
+def _puts(
+    factors: RankOneFactors, sigma: float, spread: _Spread, step: float, spacing: float
+) -> PricedStrikes:
+    """Puts from strike 1 down to where they cost next to nothing, table by table.
+
+    A put over its strike is at least the part of S that is below: that part has an
+    infinite loss once tables end.
+    """
+    largest = float(spread.first[-1])
+    vanishing = math.exp(-_VANISHING_REACH * largest - largest**2 / 2)
+    limit = math.exp(-_largest_epsilon(sigma))
+    negligible = _NEGLIGIBLE * factors.rounds
+    last = 1.0
+    strikes = np.ones(1)
+    prices = np.full(1, math.inf)
+    while True:
+        first = max(vanishing, step)
+        table = _tables(spread, step, (first, last))
+        [table_prices] = option_prices(
+            factors, sigma, [table], call=False, spacing=spacing
+        )
+        # Where tables overlap, the finer one is closer.
+        is_above = strikes > last
+        strikes = np.append(strikes[is_above], table.values(factors.rounds - 1)[::-1])
+        prices = np.append(prices[is_above], table_prices[::-1])
+        lowest = float(strikes[-1])
+        if prices[-1] <= negligible * lowest or lowest < max(limit, 2 * vanishing):
+            return PricedStrikes(strikes, prices)
+        last = _STEPS_OF_FINER * step
+        step = last / _STRIKES
 
 
 def _upper(factors: RankOneFactors, sigma: float) -> list[DiscretePair]:
