@@ -17,6 +17,7 @@ from privplan.accounting.pld.allocation import allocation_pairs
 from privplan.accounting.pld.balls_in_bins import (
     balls_in_bins_pairs,
     estimated_epsilon,
+    rough_epsilon,
 )
 from privplan.accounting.pld.profile import delta_of, gaussian_delta
 from privplan.accounting.release import History, Release, SamplingLaw
@@ -247,6 +248,13 @@ def test_an_estimate_is_near_the_bound() -> None:
     assert estimated_epsilon(factors, 1.3, bound, 0.8) == pytest.approx(0.8, rel=5e-3)
 
 
+def test_two_coarse_tables_tell_what_a_fine_one_has() -> None:
+    factors = best_factors(60, 0.5, 0.35)
+    fine = estimated_epsilon(factors, 1.0, 1e-4, 1.0)
+    rough = rough_epsilon(factors, 1.0, 1e-4, 1.0)
+    assert rough == pytest.approx(fine, rel=1e-3)
+
+
 def test_less_noise_hides_less_and_other_runs_compose() -> None:
     release = Release(1.5, 1.0, SamplingLaw("balls_in_bins:6"))
     once = History.repeated(release, 1)
@@ -298,6 +306,11 @@ def test_factors_are_as_good_as_those_of_a_free_search() -> None:
     noise = best_factors(50, 0.5, 0.35).noise_left(0.5)
     assert noise.last_model < 1.01 * 0.3303
     assert noise.all_models < 1.01 * 0.2598
+
+
+def test_rows_of_factors_for_the_last_model_hardly_fall() -> None:
+    """Of 60 rounds: rows that fall by a factor of e or more leave .1815 (trial)."""
+    assert best_factors(60, 0.9, 1.0).noise_left(0.9).last_model < 0.17
 
 
 def test_each_client_draws_one_round_of_all_and_a_stopped_run_counts_it() -> None:

@@ -154,3 +154,10 @@ def test_what_a_spec_may_not_ask_for(name):
     law = SamplingLaw(name).law
     for use in ("plain sums", "secure-discrete", "canaries", "a guard", "attacks"):
         assert law.excludes_use(use)
+
+
+def test_neither_rounds_nor_cohorts_are_chosen_under_cyclic_allocation():
+    """It excludes what random allocation does, where turns alone leave the cohort."""
+    law = SamplingLaw("cyclic_allocation:4:2").law
+    rule = law.excludes_use("solve_for rounds")
+    assert rule == "must be epsilon under cyclic_allocation:4:2 sampling"

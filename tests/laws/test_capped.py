@@ -17,7 +17,9 @@ from privplan.accounting.calibrate import least_certified
 from privplan.accounting.pld.profile import delta_of
 from privplan.accounting.release import History, Release, SamplingLaw
 from privplan.errors import InputError, TooLittleNoiseError, UnsupportedError
+from privplan.laws import capped
 from privplan.laws.capped import cap_of
+from privplan.laws.pairs import DiscretePair
 from privplan.report.tables import answer
 from privplan.secure_stream import SecureStream
 from privplan.verification.verify import load_run
@@ -195,3 +197,12 @@ def test_a_run_is_verified_and_replayed(tmp_path):
     assert privplan.judge(load_run(tmp_path / "run"), 0).kept
     report = Replay(tmp_path / "run").run(None, 0, lambda done, total: None)
     assert report.outcome == "passed", report.reason
+
+
+def test_the_mass_of_larger_losses_is_rounded_up():
+    usual = DiscretePair((0.0,), (1.0,))
+    cut = DiscretePair((1.0,), (1.0,))
+    mixed = capped._mixed(usual, cut, 0.3)
+    assert mixed.losses == (0.0, 1.0)
+    assert mixed.masses[0] == 0.7
+    assert 0.3 < mixed.masses[1] < 0.3 * (1 + 1e-9)

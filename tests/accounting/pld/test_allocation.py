@@ -225,3 +225,18 @@ def test_options_on_a_sum_are_those_of_the_binomial_law(tilt: float) -> None:
     beyond = (payoffs > 0) @ binom.pmf(counts, rounds, chance)
     assert (abs(priced.price - exact) <= priced.price_error + 1e-12 * exact).all()
     assert (abs(priced.mass - beyond) <= priced.mass_error + 1e-12 * beyond).all()
+
+
+@pytest.mark.parametrize(
+    ("sigma", "step", "top"), [(5.0, 0.5, 50.0), (20.0, 0.05, 5.0), (2.0, 0.05, 20.0)]
+)
+def test_the_smaller_law_has_no_larger_put(
+    sigma: float, step: float, top: float
+) -> None:
+    """But for the mass that was put on: also where tangents cross each other."""
+    law = allocation._smaller(sigma, step, top)
+    places = law.origin + law.steps
+    strikes = np.linspace(0.0, places[-1], 501)
+    puts = np.maximum(strikes[:, None] - places, 0.0) @ law.masses
+    exact = (call(sigma, strikes * step) - 1) / step + strikes
+    assert (puts <= exact + law.added * strikes + 1e-12).all()
