@@ -9,6 +9,9 @@ bases      one client of `resnet-18`: in one batch by vmap, in sequence, and as 
 graph      plain training of the same steps with channels_last, as one CUDA graph a
            step, and with bf16 before clipping; 1.2 times plain training in float32, and
            12,000 images a second in bf16.
+compile    the same steps with channels_last as one CUDA graph a step, whose module
+           `torch.compile` has fused, or not, after warm-up; 1.2 times the rate. On a
+           CPU, which may have no compiler, it is traced but not fused.
 convolutions
            steps of 120 clients of `cnn-2` whose convolutions are grouped ones of
            PyTorch, or one Triton kernel each; three times the rate, and 500,000 images
@@ -18,6 +21,8 @@ records    clipped sums of records of `cnn-2`: by vmap, with a gradient of each 
 rounding   how far bf16 moves a clipped update of `resnet-18`, in clipping norms: the
            root mean square over coordinates, over noise of one clipping norm, must be
            at most 0.05.
+jobs       rounds of two runs of `privplan compare`, one after the other and with
+           `--jobs 2`; twice the rate. It needs two GPUs, or two cores of a CPU.
 
 That results of one step are equal up to rounding is checked before anything is timed;
 later steps amplify rounding. Nothing here is part of a run: it says which step is worth
@@ -33,6 +38,7 @@ import argparse
 import math
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -63,11 +69,15 @@ from simulate.local.sgd import local_sgd
 from simulate.models import basis
 from simulate.models.chain import Chain
 from simulate.models.registry import model
+from simulate.parallel import gpu_count
 from simulate.runs.request import Request
 from simulate.runs.run import execute
 
 # Figures that decide.
 TIMES_PLAIN = 1.2
+TIMES_COMPILED = 1.2
+# Twice, but for the scatter of two measurements of 5%.
+TIMES_TWO_JOBS = 1.9
 IMAGES_IN_BF16 = 12_000
 TIMES_RECORDS = 3.0
 ROUND_MILLISECONDS = 35.0
@@ -147,6 +157,7 @@ class PlainTraining:
         y: labels [steps, B].
         channels_last: whether images and kernels have the channels last in memory.
         dtype: of the forward and backward pass before clipping; None for float32.
+        compile_by: a backend of `torch.compile`; None to leave the module as it is.
     """
 
     def __init__(
@@ -158,12 +169,16 @@ class PlainTraining:
         *,
         channels_last: bool = False,
         dtype: torch.dtype | None = None,
+        compile_by: str | None = None,
     ) -> None:
         self._format = torch.contiguous_format
         if channels_last:
             self._format = torch.channels_last
         self._theta = theta
         self._module = plain_resnet().to(device)
+        self._logits: Callable[[Tensor], Tensor] = self._module
+        if compile_by is not None:
+            self._logits = torch.compile(self._module, backend=compile_by)
         self._device = device
         self._dtype = dtype
         self._x = [part.contiguous(memory_format=self._format) for part in x]
@@ -186,7 +201,7 @@ class PlainTraining:
         with torch.autocast(
             self._device.type, self._dtype, enabled=self._dtype is not None
         ):
-            loss = functional.cross_entropy(self._module(x), y)
+            loss = functional.cross_entropy(self._logits(x), y)
         gradients = torch.autograd.grad(loss, parameters)
         with torch.no_grad():
             torch._foreach_add_(parameters, gradients, alpha=-LEARNING_RATE)
@@ -289,6 +304,38 @@ def compare_graphs(device: torch.device, sizes: Sizes) -> None:
     ratio = rate["and a graph a step (after)"] / rate["plain training (before)"]
     decided("times plain training, float32", ratio, TIMES_PLAIN)
     decided("images/s in bf16", rate["and bf16 (after)"], IMAGES_IN_BF16)
+
+
+def compare_compiled(device: torch.device, sizes: Sizes) -> None:
+    """Plain training in channels_last, whose module is compiled or not."""
+    theta, x, y = residual(device, sizes)
+    # The backend that needs no compiler shows on a CPU that the script runs.
+    backend = "inductor" if device.type == "cuda" else "aot_eager"
+
+    def trained(steps: int, compile_by: str | None) -> PlainTraining:
+        data = (x[0, :steps], y[0, :steps])
+        return PlainTraining(
+            device, theta, *data, channels_last=True, compile_by=compile_by
+        )
+
+    first = trained(1, backend).update()
+    refuse_difference("compile", first, trained(1, None).update())
+    plain = trained(sizes.steps, None)
+    compiled = trained(sizes.steps, backend)
+    work = {
+        "a graph a step (before)": plain.update,
+        "compiled (after)": compiled.update,
+    }
+    if device.type == "cuda":
+        # Compiled before it is captured.
+        compiled.update()
+        work = {
+            "a graph a step (before)": plain.captured(),
+            "compiled (after)": compiled.captured(),
+        }
+    rate = rates(work, y.numel(), device, sizes.repeats)
+    ratio = rate["compiled (after)"] / rate["a graph a step (before)"]
+    decided("times the rate", ratio, TIMES_COMPILED)
 
 
 def small_models(
@@ -447,13 +494,63 @@ def compare_rounding(device: torch.device, sizes: Sizes) -> None:
     decided("root mean square of sigma C", share, SHARE_OF_NOISE, at_most=True)
 
 
+def seconds_of_two_runs(
+    device: torch.device, sizes: Sizes, jobs: int, rounds: int
+) -> float:
+    """Of `privplan compare` with two seeds, with the start of its processes."""
+    changes = {
+        "model": {"name": "cnn-digits", "parameters": model("cnn-digits").parameters},
+        "planning": {"ratios": "uniform"},
+        "local": {"steps": sizes.steps, "batch_size": 5, "learning_rate": 0.1},
+        "rounds": rounds,
+    }
+    plan = solve(Spec.parse({**yaml.safe_load(preset("digits")), **changes}))
+    words = ["--algorithms", "planned", "--seeds", "2", "--jobs", str(jobs)]
+    words += ["--device", device.type, "--quiet", "-o", "runs"]
+    with tempfile.TemporaryDirectory() as folder:
+        plan.save(Path(folder) / "plan.json")
+        start = time.perf_counter()
+        subprocess.run(
+            [sys.executable, "-m", "privplan", "compare", "plan.json", *words],
+            check=True,
+            cwd=folder,
+            stdout=subprocess.DEVNULL,
+        )
+        return time.perf_counter() - start
+
+
+def rounds_per_second(device: torch.device, sizes: Sizes, jobs: int) -> float:
+    """Of two long runs less two short ones, which start their processes as well."""
+    longest = 20 * sizes.rounds
+    short = seconds_of_two_runs(device, sizes, jobs, sizes.rounds)
+    long = seconds_of_two_runs(device, sizes, jobs, longest)
+    return 2 * (longest - sizes.rounds) / (long - short)
+
+
+def compare_jobs(device: torch.device, sizes: Sizes) -> None:
+    """Two runs of `privplan compare`, in turn and at a time on two GPUs."""
+    if device.type == "cuda" and gpu_count() < 2:
+        print("  skipped: needs two GPUs")
+        return
+    rates_of_jobs: dict[int, list[float]] = {1: [], 2: []}
+    for _ in range(sizes.repeats):
+        for jobs, values in rates_of_jobs.items():
+            values.append(rounds_per_second(device, sizes, jobs))
+    before, after = map(statistics.median, rates_of_jobs.values())
+    print(f"  one run after the other (before) {before:,.2f} rounds/s")
+    print(f"  two at a time (after)            {after:,.2f} rounds/s")
+    decided("times the rate", after / before, TIMES_TWO_JOBS)
+
+
 EXPERIMENTS: Mapping[str, Callable[[torch.device, Sizes], None]] = {
     "rounds": compare_rounds,
     "bases": compare_bases,
     "graph": compare_graphs,
+    "compile": compare_compiled,
     "convolutions": compare_convolutions,
     "records": compare_records,
     "rounding": compare_rounding,
+    "jobs": compare_jobs,
 }
 
 
