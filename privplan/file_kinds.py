@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from privplan.errors import InputError
-from privplan.yaml_text import load_yaml
 
 PLAN = "a plan"
 SPEC = "a spec"
@@ -31,6 +30,9 @@ _FIRST_BYTES = b"SQLite format 3\0"  # of the file of a book
 
 def spec_mapping(text: str, path: Path | str) -> dict[str, Any]:
     """Plain data of the text of a spec's file."""
+    # Not at the top: who reads plans and runs reads no YAML.
+    from privplan.yaml_text import load_yaml
+
     data = load_yaml(text, "spec", path)
     if not isinstance(data, dict):
         raise InputError.one("spec", "must be a mapping of fields", str(path))
@@ -39,6 +41,8 @@ def spec_mapping(text: str, path: Path | str) -> dict[str, Any]:
 
 def refuse_yaml_of_other_kind(text: str, kind: str, field: str) -> None:
     """Raise InputError for text that is no JSON, but YAML of another kind."""
+    from privplan.yaml_text import load_yaml
+
     try:
         data = load_yaml(text, field)
     except InputError:

@@ -26,7 +26,6 @@ from privplan.planning.theorem_3 import (
     step_constants,
     theorem_3_terms,
 )
-from privplan.yaml_text import load_yaml
 
 
 @dataclass(frozen=True)
@@ -152,6 +151,9 @@ _FILE = Path(__file__).with_suffix(".yaml")
 
 def _printed(name: str, groups: int, joint: bool) -> Bound:
     """A bound of ``bounds.yaml``."""
+    # Not at the top: only bounds that are printed are read.
+    from privplan.yaml_text import load_yaml
+
     sympy = _symbolic()
     entry = load_yaml(_FILE.read_text(), _FILE.name)[name]
     inequalities = entry.get("conditions", {})

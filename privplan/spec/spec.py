@@ -45,7 +45,6 @@ from privplan.spec.groups import (
     with_risk,
 )
 from privplan.spec.planning import OBJECTIVES, Planning, is_objective, with_recipe
-from privplan.spec.positions import with_lines
 from privplan.spec.removed import refuse_removed
 from privplan.spec.training import (
     Averaging,
@@ -316,6 +315,9 @@ class Spec(Shown, Checked):
         try:
             return cls.parse(data, Path(path).parent)
         except InputError as error:
+            # Not at the top: it reads YAML, which plans and runs do without.
+            from privplan.spec.positions import with_lines
+
             raise with_lines(error, text, path) from None
 
     def sources(self, path: Path | str) -> list[Path]:

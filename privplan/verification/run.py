@@ -141,8 +141,13 @@ class Run(Shown):
         seed = self.record.simulation_seed
         # Streams of scheme 1, that of old runs, follow from the seed alone.
         if self.record.configuration.get("streams", 1) != 1:
-            seed = private_seed(seed, self.plan.spec_digest, group)
+            seed = private_seed(seed, self._spec_digest, group)
         return stream(seed, purpose, *place)
+
+    @cached_property
+    def _spec_digest(self) -> str:
+        """The digest of the plan's spec, of which each stream's seed is made."""
+        return self.plan.spec_digest
 
     @cached_property
     def clients(self) -> dict[str, int]:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from privplan.laws.law import Law
 from privplan.laws.participation import total_p_value
@@ -204,6 +203,9 @@ def same_cohort(cohorts: Cohorts, n: int, level: float) -> Iterator[str]:
 
 def _clients_in_common(cohorts: Cohorts) -> np.ndarray:
     """Number of clients that each two cohorts have in common [cohorts, cohorts]."""
+    # Not at the top: where cohorts are those of the seed nothing is counted.
+    from scipy.sparse import csr_array
+
     sizes = [len(cohort) for _, cohort in cohorts]
     clients: list[int] = []
     for _, cohort in cohorts:
