@@ -36,20 +36,20 @@ LOOSE = [{**group, "epsilon": 20} for group in TWO]
 
 
 @pytest.mark.parametrize(
-    ("sampling", "stated_rounds"),
+    ("sampling", "stated_rounds", "planning"),
     [
-        ("poisson", (80,)),
-        pytest.param("poisson", (10, 80), marks=pytest.mark.slow),
-        pytest.param("fixed_size", (10, 80), marks=pytest.mark.slow),
+        ("poisson", (80,), {"ratios": "uniform"}),
+        pytest.param("poisson", (10, 80), {}, marks=pytest.mark.slow),
+        pytest.param("fixed_size", (10, 80), {}, marks=pytest.mark.slow),
     ],
 )
 def test_the_most_rounds_within_a_limit_on_uploads_have_fewer_clients(
-    sampling, stated_rounds
+    sampling, stated_rounds, planning
 ):
     """Whatever rounds the spec names; one round more has more noise."""
     uploads = 400
     target = 0.8
-    limit = {"max_uploads": uploads}
+    limit = {"max_uploads": uploads, **planning}
     specs = [
         _spec(*TWO, sampling=sampling, rounds=rounds, planning=limit, cohort=600)
         for rounds in stated_rounds
@@ -66,9 +66,8 @@ def test_the_most_rounds_within_a_limit_on_uploads_have_fewer_clients(
     for extra_rounds, is_met in ((0, True), (1, False)):
         cohort_limit = uploads / (rounds + extra_rounds)
         clients = math.floor(cohort_limit) if sampling == "fixed_size" else cohort_limit
-        spec = _spec(
-            *TWO, sampling=sampling, rounds=rounds + extra_rounds, cohort=clients
-        )
+        settings = {"sampling": sampling, "cohort": clients, "planning": planning}
+        spec = _spec(*TWO, rounds=rounds + extra_rounds, **settings)
         assert (norm(spec) <= target) == is_met
     assert f"asks for rounds {rounds} (" in plans[0].warnings[0]
     assert "limit" not in plans[0].warnings[0]
@@ -277,7 +276,7 @@ def risky():
                 "clients": 300,
                 "risk": dict(zip(POSITIVES, (0.1, 0.001), strict=True)),
             },
-            planning={"slack": 0},
+            planning={"ratios": "uniform"},
         )
     )
 

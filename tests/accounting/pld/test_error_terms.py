@@ -5,6 +5,7 @@ Exact values are sums of products of the given masses in fifty digits.
 
 import itertools
 import math
+from bisect import bisect_right
 
 import mpmath as mp
 import numpy as np
@@ -34,24 +35,33 @@ def parts_of(step, masses, count, offset=0.0):
 
 def exact_masses(masses, count):
     """Masses of the sum of ``count`` rounds at 0, 1, ... steps."""
+    factors = [mp.mpf(mass) for mass in masses]
     power = [mp.mpf(1)]
     for _ in range(count):
         longer = [mp.mpf(0)] * (len(power) + len(masses) - 1)
         for first, mass in enumerate(power):
-            for second, factor in enumerate(masses):
-                longer[first + second] += mass * mp.mpf(factor)
+            for second, factor in enumerate(factors):
+                longer[first + second] += mass * factor
         power = longer
     return power
 
 
-def exact_delta(losses, masses, epsilon):
-    """E[(1 - exp(epsilon - loss))+] at an epsilon."""
-    terms = [
-        mass * -mp.expm1(epsilon - loss)
-        for loss, mass in zip(losses, masses, strict=True)
-        if loss > epsilon
-    ]
-    return mp.fsum(terms)
+def exact_delta_of(losses, masses):
+    """E[(1 - exp(epsilon - loss))+] as a function of epsilon, for losses that rise.
+
+    It is the mass above epsilon less exp(epsilon) times the sum of mass * exp(-loss).
+    """
+    above = [mp.mpf(0)]
+    discounted = [mp.mpf(0)]
+    for loss, mass in zip(reversed(losses), reversed(masses), strict=True):
+        above.append(above[-1] + mass)
+        discounted.append(discounted[-1] + mass * mp.exp(-loss))
+
+    def delta(epsilon):
+        count = len(losses) - bisect_right(losses, epsilon)
+        return above[count] - mp.exp(epsilon) * discounted[count]
+
+    return delta
 
 
 def breaches(composed, losses, masses, *, sign, places=None):
@@ -65,11 +75,12 @@ def breaches(composed, losses, masses, *, sign, places=None):
         places: indices of losses of the window; all by default.
     """
     bounds = composed.deltas(sign)
+    exact_delta = exact_delta_of(losses, masses)
     wrong = 0
     for index in range(len(bounds)) if places is None else places:
         # The blur covers the rounding of the losses of the window.
         place = mp.mpf(float(composed.losses[index])) + sign * mp.mpf(composed.blur)
-        exact = exact_delta(losses, masses, place)
+        exact = exact_delta(place)
         wrong += (mp.mpf(float(bounds[index])) - exact) * sign < 0
     return wrong
 
@@ -232,9 +243,10 @@ def profile_breaches(one_round, extra, *, sign):
     places = losses[:-1]
     if sign < 0:
         places = [(low + high) / 2 for low, high in itertools.pairwise(losses)]
+    exact_delta = exact_delta_of(losses, masses)
     wrong = 0
     for place in places:
-        profile = exact_delta(losses, masses, place) + sign * mp.mpf(float(extra))
+        profile = exact_delta(place) + sign * mp.mpf(float(extra))
         wrong += (profile - exact_divergence(1.0, 0.1, place)) * sign < 0
     return wrong
 
