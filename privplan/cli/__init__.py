@@ -46,9 +46,11 @@ ELSEWHERE = {
     "algorithms": "privplan simulate --algorithms",
     "book.delete": "another book, --address FILE: what was released stays spent",
     "book.export": "privplan book show --format json, or privplan report BOOK",
+    "book.init": "privplan book add, open or declare, which begin one",
     "book.remove": "another book, --address FILE: what was released stays spent",
     "check": "privplan check-data, or privplan verify",
     "compute-epsilon": "privplan account",
+    "data": "privplan check-data DATA",
     "diff": "privplan report a.json b.json",
     "fit": "privplan simulate",
     "frontier": "privplan what-if SPEC --frontier",
@@ -239,10 +241,8 @@ class SuggestingGroup(click.Group):
                 ctx.fail(f"No such command {args[0]!r}; use {ELSEWHERE[full_name]}.")
             own_version()  # without which most commands are unknown
             commands = self.list_commands(ctx)
-            advice = (
-                "--help lists all" if is_outermost else f"it has {', '.join(commands)}"
-            )
-            near = did_you_mean(args[0], commands) or f"; {advice}"
+            advice = f"; it has {', '.join(commands)}"
+            near = did_you_mean(args[0], commands) or advice
             ctx.fail(f"No such command {args[0]!r}{near}.")
         if not isinstance(command, SuggestingGroup):
             command.params = _with_verbosity(_with_contributed(command).params)
@@ -400,15 +400,17 @@ def _unknown_option(error: click.NoSuchOption) -> str:
         return f"{line}; write {words[meant.replace('_', '-')]}."
     if name in SAID_OF_OPTIONS:
         return f"{line}; {SAID_OF_OPTIONS[name]}."
-    if any(param.name in ("plan", "spec") for param in params):
+    is_varied = any(param.name == "named" for param in params)
+    if any(param.name in ("plan", "spec") for param in params) and not is_varied:
         place = place_in_spec(SYNONYMS.get(name, name))
         if place is not None:
             return f"{line}: {place} is a field of the spec; change it there and solve."
     near = did_you_mean(option.lstrip("-"), words).replace("mean ", "mean --")
-    if not near and any(param.name == "named" for param in params):
+    if not near and is_varied:
         return f"{line}; a group or field is named without dashes: {name}=1,2."
     elsewhere = "" if near else _commands_with(error.ctx.find_root(), option)
-    return f"{line}{near or elsewhere or '; --help lists all'}."
+    listed = ", ".join(words.values())
+    return f"{line}{near or elsewhere or f'; it takes {listed}'}."
 
 
 def _commands_with(context: click.Context, option: str) -> str:

@@ -52,8 +52,8 @@ def select(
         )
         raise InputError.one("algorithms", rule, ", ".join(programs))
     if "all" not in map(str.lower, words):
-        names = list(dict.fromkeys(map(ALGORITHMS.name_of, words or [""])))
-        return names, [*_twins(names, words)]
+        chosen = list(dict.fromkeys(map(ALGORITHMS.name_of, words or [""])))
+        return chosen, [*_twins(chosen, words)]
     # An algorithm that is named besides ``all`` is tried whatever speaks against it.
     named = {ALGORITHMS.name_of(word) for word in words if word.lower() != "all"}
     left_out: set[str] = set()

@@ -90,7 +90,7 @@ def test_what_if_says_the_numbers_of_solve(folder):
         ),
         (
             ["solve", "spec.yaml", "--colour", "red"],
-            "No such option '--colour'; --help lists all.",
+            "No such option '--colour'; it takes --output, --format, --details, --plot, ",
         ),
         (
             ["what-if", "spec.yaml", "--strict", "1,2"],
@@ -132,6 +132,17 @@ def test_what_if_says_the_numbers_of_solve(folder):
         (
             ["book", "remove", "run"],
             "No such command 'remove'; use another book, --address FILE: what was ",
+        ),
+        (["book", "init"], "No such command 'init'; use privplan book add, open or"),
+        (["status-of"], "No such command 'status-of'; it has init, solve, what-if, "),
+        (
+            ["book", "add", "run", "--book", "b"],
+            "No such option '--book'; write --addr",
+        ),
+        (["verify", "run", "--json"], "No such option '--json'; --format json."),
+        (
+            ["what-if", "spec.yaml", "--epsilon", "1,2"],
+            "No such option '--epsilon'; a group or field is named without dashes: ",
         ),
         (["predict", "run"], "No such command 'predict'; use the module in Python"),
         (
