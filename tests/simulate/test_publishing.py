@@ -44,7 +44,7 @@ ROUNDS = 4
 @pytest.fixture(scope="module")
 def short_plan():
     """The plan of the preset for four rounds: each bundle executes them again."""
-    return solve(digits_spec(rounds=ROUNDS))
+    return solve(digits_spec(rounds=ROUNDS), second_opinion=False)
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +143,9 @@ def test_a_plan_that_nobody_approved_is_named(run, short_plan, tmp_path):
     assert Bundle.load(tmp_path / "two").verdict.approved
 
     fields = short_plan.spec.model_dump(mode="json", exclude_none=True)
-    changed = privplan.solve({**fields, "name": "patient 7 is ill"})
+    changed = privplan.solve(
+        {**fields, "name": "patient 7 is ill"}, second_opinion=False
+    )
     with pytest.raises(BrokenRunError):
         publish(run, tmp_path / "three", rounds=1, plan=changed)
 
@@ -160,7 +162,9 @@ def test_a_run_in_python_is_published_under_the_plan_that_was_given(
     assert again.contents() == Bundle.load(tmp_path / "given").contents()
 
     fields = short_plan.spec.model_dump(mode="json", exclude_none=True)
-    changed = privplan.solve({**fields, "name": "patient 7 is ill"})
+    changed = privplan.solve(
+        {**fields, "name": "patient 7 is ill"}, second_opinion=False
+    )
     with pytest.raises(BrokenRunError, match="approved was"):
         run.publish(tmp_path / "other", rounds=1, plan=changed)
     with pytest.raises(InputError, match="must be the plan that was approved"):
@@ -348,7 +352,9 @@ def test_what_an_own_server_makes_of_the_data_is_not_published(
     """It may read the data again, and its model is no function of the releases then."""
     monkeypatch.setitem(SERVER_OPTIMISERS._components, "momentum", fitted)
     fields = short_plan.spec.model_dump(mode="json", exclude_none=True)
-    with_server = privplan.solve({**fields, "server": {"optimizer": "momentum"}})
+    with_server = privplan.solve(
+        {**fields, "server": {"optimizer": "momentum"}}, second_opinion=False
+    )
     execute(Request(with_server, "planned", "digits", tmp_path / "run", seed=2))
     verdict = privplan.verify(tmp_path / "run")
     assert verdict.level == "recorded"
@@ -503,7 +509,7 @@ def test_a_bundle_is_compared_with_the_plan_of_its_reader(bundle, short_plan, tm
     assert read_bundle(bundle, plan=short_plan).plan.digest == short_plan.digest
 
     fields = short_plan.spec.model_dump(mode="json", exclude_none=True)
-    privplan.solve({**fields, "name": "another"}).save(path)
+    privplan.solve({**fields, "name": "another"}, second_opinion=False).save(path)
     done = privplan_command("verify", bundle, "--plan", path)
     assert done.exit_code == 4
     assert "approved was" in done.stderr

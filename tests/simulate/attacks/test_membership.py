@@ -43,7 +43,7 @@ def members_plan(relation="add_remove", sampling="full", rounds=20):
         "local": {"steps": 5, "batch_size": 5, "learning_rate": 0.1},
         "model": {"name": "mlp-digits", "parameters": 2410},
     }
-    return solve(Spec.parse(spec))
+    return solve(Spec.parse(spec), second_opinion=False)
 
 
 def _few():

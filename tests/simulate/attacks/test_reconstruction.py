@@ -36,7 +36,7 @@ def _plan(network="mlp-digits", parameters=2410, rate=0.01):
             "model": {"name": network, "parameters": parameters},
         }
     )
-    return solve(spec)
+    return solve(spec, second_opinion=False)
 
 
 @pytest.fixture(scope="module")
