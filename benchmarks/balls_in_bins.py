@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 import math
+from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +37,7 @@ PILOT = 20_000
 SAMPLES = 200_000
 CHUNK = 20_000  # samples at a time, which bounds memory
 TILTS = np.arange(0.0, 6.1, 0.5)  # shifts along the mean column that are tried
+STRETCHES = (1.0, 1.25, 1.5, 2.0, 2.5)  # of the client's own column: for large epsilon
 
 
 def matrix(rank_one: RankOneFactors) -> Floats:
@@ -43,17 +46,27 @@ def matrix(rank_one: RankOneFactors) -> Floats:
     return np.asarray(np.tril(np.outer(rows, columns), -1) + np.diag(diagonal))
 
 
-def sampled(
-    moves: Floats, epsilon: float, tilt: float, samples: int, seed: int
-) -> tuple[float, float]:
-    """Delta of removing a client, and its standard error.
+class Proposal(NamedTuple):
+    """Where outcomes are drawn: the mixture of N(stretch c_t / sigma + tilt v, I).
 
-    z is from the mixture of N(c_t / sigma + tilt v, I), v along the mean column.
+    Attributes:
+        stretch: of the column of the client's round.
+        tilt: along v, the direction of the mean column.
     """
+
+    stretch: float
+    tilt: float
+
+
+def sampled(
+    moves: Floats, epsilon: float, proposal: Proposal, samples: int, seed: int
+) -> tuple[float, float]:
+    """Delta of removing a client, and its standard error."""
     generator = np.random.default_rng(seed)
     rounds = len(moves)
     mean = moves.mean(axis=1)
-    centres = moves + (tilt * mean / np.linalg.norm(mean))[:, None]
+    shift = proposal.tilt * mean / np.linalg.norm(mean)
+    centres = proposal.stretch * moves + shift[:, None]
     values = []
     for _ in range(samples // CHUNK):
         chosen = generator.integers(rounds, size=CHUNK)
@@ -73,15 +86,16 @@ def log_mean(logs: Floats) -> Floats:
 
 
 def monte_carlo(moves: Floats, epsilon: float) -> tuple[float, float]:
-    """Delta and its error by the tilt of least relative error in a pilot."""
-    best_tilt = 0.0
+    """Delta and its error by the proposal of least relative error in a pilot."""
+    best = Proposal(1.0, 0.0)
     lowest = math.inf
-    for tilt in TILTS:
-        delta, error = sampled(moves, epsilon, float(tilt), PILOT, 1)
+    for stretch, tilt in product(STRETCHES, TILTS):
+        proposal = Proposal(stretch, float(tilt))
+        delta, error = sampled(moves, epsilon, proposal, PILOT, 1)
         if 0 < error < lowest * delta:
             lowest = error / delta
-            best_tilt = float(tilt)
-    return sampled(moves, epsilon, best_tilt, SAMPLES, 2)
+            best = proposal
+    return sampled(moves, epsilon, best, SAMPLES, 2)
 
 
 def noise_at(rank_one: RankOneFactors, epsilon: float, delta: float) -> float:
