@@ -11,7 +11,7 @@ import json
 import math
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -21,7 +21,7 @@ from privplan.accounting.release import History, Release
 from privplan.errors import InputError
 from privplan.files import load_json, read_lines
 from privplan.line_rules import line_fault
-from privplan.record import LEDGER, ReleaseRecord
+from privplan.record import LEDGER, GroupShare, ReleaseRecord
 from privplan.values import Value, parse
 
 # Bytes of one hash of the hash chain.
@@ -251,30 +251,25 @@ def worst_client(
         records: of the ledger.
         group: name of the group.
         clients: number of its clients.
-        complete: whether only participations count of which all is released.
+        complete: whether only participations count of which all is released. Where a
+            round failed, those that take several rounds do not: a client's choice may
+            have been that round.
 
     Returns:
         The position of the client, None where all have the same history; and that.
     """
-    records = tuple(records)
-    last = max((record.round for record in records), default=0)
     of_client: dict[int, Counter[Release]] = defaultdict(Counter)
     # Rounds by release, by the positions of those who can be drawn in them.
     of_places: dict[Sequence[int], dict[Release, list[int]]] = {}
-    for record in records:
-        for share in record.shares:
-            if share.group != group:
-                continue
-            law = share.sampling.law
-            if complete and law.complete_at(record.round) > last:
-                continue
-            release = record.release_for(share)
-            if record.unit == "record" and share.participants is not None:
-                for client in share.participants:
-                    of_client[client][release] += record.steps
-                continue
-            rounds_of = of_places.setdefault(law.places(record.round, clients), {})
-            rounds_of.setdefault(release, []).extend([record.round] * record.steps)
+    for record, share in _counted(tuple(records), group, complete):
+        release = record.release_for(share)
+        if record.unit == "record" and share.participants is not None:
+            for client in share.participants:
+                of_client[client][release] += record.steps
+            continue
+        places = share.sampling.law.places(record.round, clients)
+        rounds_of = of_places.setdefault(places, {})
+        rounds_of.setdefault(release, []).extend([record.round] * record.steps)
 
     shared = Counter[Release]()
     everybody = all(len(places) == clients for places in of_places)
@@ -289,6 +284,23 @@ def worst_client(
         return None, History(shared.items())
     worst = max(of_client, key=lambda client: (_signal(of_client[client]), -client))
     return worst, History((shared + of_client[worst]).items())
+
+
+def _counted(
+    records: Sequence[ReleaseRecord], group: str, complete: bool
+) -> Iterator[tuple[ReleaseRecord, GroupShare]]:
+    """The releases with the group's share, all of them or those that are complete."""
+    last = max((record.round for record in records), default=0)
+    has_failures = any(record.failure for record in records)
+    for record in records:
+        for share in record.shares:
+            if share.group != group:
+                continue
+            law = share.sampling.law
+            is_partial = law.complete_at(record.round) > last
+            is_partial |= has_failures and law.complete_at(1) > 1
+            if not (complete and is_partial):
+                yield record, share
 
 
 def _most_releases(

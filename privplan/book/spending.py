@@ -202,8 +202,8 @@ def _person_of(runs: Sequence[BookedRun]) -> str | None:
 
 
 def _may_be_partial(run: BookedRun, share: Share) -> bool:
-    """Whether a run may have stopped between the rounds of a turn."""
-    if run.status == "complete":
+    """Whether a run may have stopped, or a deployment failed, within a turn."""
+    if run.status == "complete" and run.seed is not None:
         return False
     laws_of_share = (release.sampling.law for release, _ in share.history)
     return any(law.complete_at(1) > 1 for law in laws_of_share)

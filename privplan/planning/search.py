@@ -315,7 +315,9 @@ def _calibrated_noise(
         if noise[group] > near * _CLEARLY_MORE:
             continue
         rtol = _RTOL_OF_NEGLIGIBLE if negligible[group] else _RTOL
-        needed_noise = least_noise(task.problem, group, ratio, task.accountant, near, rtol)
+        needed_noise = least_noise(
+            task.problem, group, ratio, task.accountant, near, rtol
+        )
         noise[group] = max(needed_noise, noise[group])
     return noise
 

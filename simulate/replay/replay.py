@@ -179,6 +179,10 @@ class Replay:
 
         if recipe.personal or recipe.fine_tuned:
             self.comparisons.claimed = CLAIMED
+        noise = settings.get("noise")
+        if noise == "secure-discrete" and self.record.noise != "secure":
+            rule = "must be secure under noise of whole numbers"
+            raise InputError.one("noise", rule, self.record.noise)
         secret = self.record.noise == "secure" and not key
         if secret:
             self.comparisons.skipped = OF_KEY
@@ -191,7 +195,7 @@ class Replay:
             seed=self.record.simulation_seed,
             key=key,
             secret=secret,
-            discrete=settings.get("noise") == "secure-discrete" and recipe.noisy,
+            discrete=noise == "secure-discrete" and recipe.noisy,
             scheme=settings.get("streams", 1),
         )
 

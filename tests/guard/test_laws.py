@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from privplan.book.entry import booking_of
+from privplan.book.spending import spendings
 from privplan.guard import Guard, guard
 from privplan.planning.solver import solve
 from privplan.record import LEDGER
@@ -126,3 +128,22 @@ def test_more_reports_than_drawn_clients_are_broken_where_nobody_is_named(
         "failed",
         "round 1, all: 60 clients reported where 15 were drawn",
     )
+
+
+def test_failed_rounds_leave_no_lower_bound_of_a_block(tmp_path):
+    """A client's choice may have been a round that was never released."""
+    folder = tmp_path / "run"
+    with Guard(plan_under("random_allocation:4"), folder, evidence="internal") as run:
+        for round_ in run.rounds():
+            drawn = run.draw(round_)
+            if round_ % 4:
+                run.fail(round_, "too few reports")
+                continue
+            for name, client in drawn.members:
+                run.add(round_, name, client, np.ones(SIZE))
+            run.record(round_, run.release(round_).mean)
+        spent = run.epsilon("all")
+    [group] = judge(load_run(folder)).groups
+    [account], _ = spendings((booking_of(folder, "").run,))
+    assert spent.upper > 0
+    assert spent.lower == group.realised_lower == account.epsilon_lower == 0

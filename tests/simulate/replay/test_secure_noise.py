@@ -244,3 +244,16 @@ def test_secure_noise_without_its_measurements_is_unverified(done):
     verdict = judge(load_run(done.folder), 0)
     assert verdict.outcome == "unverified"
     assert "noise distribution" in {check.name for check in verdict.not_shown}
+
+
+def test_noise_of_whole_numbers_without_a_key_is_no_traceback(tmp_path):
+    """The record contradicts its configuration: replay refuses, verify says broken."""
+    folder = tmp_path / "run"
+    execute(Request(short_plan(), "planned", "digits", folder, seed=3))
+    file = folder / "record.json"
+    record = json.loads(file.read_text())
+    record["configuration"]["noise"] = "secure-discrete"
+    file.write_text(json.dumps(record))
+    assert refused("replay", folder).startswith("noise: must be secure under noise of")
+    failed = {check.name for check in judge(load_run(folder), 0).failed}
+    assert "record" in failed
