@@ -255,6 +255,15 @@ def test_two_coarse_tables_tell_what_a_fine_one_has() -> None:
     assert rough == pytest.approx(fine, rel=1e-3)
 
 
+@pytest.mark.parametrize("sigma", [0.55, 0.65])
+def test_an_estimate_of_a_large_budget_is_near_the_bound(sigma: float) -> None:
+    """The tail of S is that of its largest term, which tables have to reach."""
+    factors = best_factors(20, 0.5, 0.35)
+    bound, _ = deltas(balls_in_bins_pairs(factors, sigma), 8.0)
+    epsilon = estimated_epsilon(factors, sigma, bound, 8.0)
+    assert epsilon == pytest.approx(8.0, rel=2e-2)
+
+
 def test_less_noise_hides_less_and_other_runs_compose() -> None:
     release = Release(1.5, 1.0, SamplingLaw("balls_in_bins:6"))
     once = History.repeated(release, 1)

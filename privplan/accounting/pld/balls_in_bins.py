@@ -74,11 +74,13 @@ class _Spread(NamedTuple):
 
     Attributes:
         ratio: deviation of S.
+        term: of the log of a term, the largest.
         first: of the mean of the terms of rounds 0 to t, shape (T,).
         later: of the mean of the terms after t; 0 for the last.
     """
 
     ratio: float
+    term: float
     first: Array
     later: Array
 
@@ -94,7 +96,8 @@ def _spread(factors: RankOneFactors, sigma: float) -> _Spread:
     later = np.append((np.sqrt(last) / count)[::-1][1:], 0.0)
     # exp of more would overflow, and is beyond what tables distinguish.
     ratio = math.sqrt(float(np.expm1(np.minimum(products, 50.0)).mean()))
-    return _Spread(ratio, np.sqrt(first) / count, later)
+    term = math.sqrt(float(products.diagonal().max()))
+    return _Spread(ratio, term, np.sqrt(first) / count, later)
 
 
 def _tables(spread: _Spread, step: float, ends: tuple[float, float]) -> Strikes:
@@ -120,6 +123,10 @@ def _tables(spread: _Spread, step: float, ends: tuple[float, float]) -> Strikes:
         low = mean * np.exp(-_VANISHING_REACH * spread.first - half)
         reach = _LINEAR_REACH * spread.first
     upwards = mean * np.exp(np.minimum(reach + half, 600.0))
+    if last > 1:
+        # With little noise the tail of a mean is that of its largest term.
+        of_term = _VANISHING_REACH * spread.term + spread.term**2 / 2
+        upwards = np.maximum(upwards, math.exp(min(of_term, 600.0)) / rounds)
     # Interpolation spreads strikes by some steps, which the reach has to hold, too.
     spread_steps = _LINEAR_REACH * math.sqrt(rounds)
     high = np.minimum(upwards + spread_steps * step, last - left)
