@@ -20,15 +20,23 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 
 NO_PICTURE = b"\x89PNG\r\n\x1a\n"
-"""What runs of the tests write in place of their picture, which costs half their time."""
+"""What runs and comparisons of the tests write in place of their pictures.
+
+Those cost half their time.
+"""
+
+
+DRAWN = (("simulate.runs.records", "run_picture"), ("simulate.runs.compare", "picture"))
+"""What draws the picture of a run, and those of a comparison, and where it is called."""
 
 
 def pytest_collection_finish():
     """Freeze what is loaded, so that no collection of garbage looks at it again."""
-    if records := sys.modules.get("simulate.runs.records"):
-        # Whoever moves the function must move this line, too.
-        assert hasattr(records, "run_picture")
-        records.run_picture = lambda *arguments: NO_PICTURE
+    for module, name in DRAWN:
+        if loaded := sys.modules.get(module):
+            # Whoever moves the function must move its line, too.
+            assert hasattr(loaded, name)
+            setattr(loaded, name, lambda *arguments, **options: NO_PICTURE)
     # No test ends with a power failure, the only thing that this protects from.
     os.fsync = lambda descriptor: None
     gc.collect()
@@ -45,8 +53,10 @@ def pytest_runtest_teardown():
 
 @pytest.fixture
 def pictures(monkeypatch):
-    """Runs draw their picture, as they do outside of the tests."""
+    """Runs and comparisons draw their pictures, as they do outside of the tests."""
     from privplan.report.plots import run_picture
-    from simulate.runs import records
+    from privplan.report.style import picture
+    from simulate.runs import compare, records
 
     monkeypatch.setattr(records, "run_picture", run_picture)
+    monkeypatch.setattr(compare, "picture", picture)

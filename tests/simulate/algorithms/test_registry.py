@@ -9,6 +9,7 @@ import pytest
 from privplan.errors import InputError
 from privplan.planning.baselines import strictest
 from privplan.record import RECORD
+from privplan.report.style import picture
 from simulate.algorithm import compose
 from simulate.algorithms import registry
 from simulate.mechanisms import gaussian_joint
@@ -112,8 +113,14 @@ def test_an_algorithm_from_outside_is_listed_trained_compared_and_verified(
     assert record["configuration"]["numbers"] == {"strength": 2.0}
     assert privplan("verify", run).exit_code == 0
 
+    # Drawn in full here, unlike in other tests.
+    monkeypatch.setattr("simulate.runs.compare.picture", picture)
     options = ("--algorithms=FedAvg,Toy", "--seeds=1", "--device=cpu")
     answer("compare", short_path, *options, "-o", tmp_path / "results")
+    for form, begin in (("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")):
+        drawn = (tmp_path / "results" / f"accuracy.{form}").read_bytes()
+        assert drawn.startswith(begin)
+        assert len(drawn) > 5000
     assert len(list((tmp_path / "results" / "Toy").glob(f"seed-*/{RECORD}"))) == 1
     table = (tmp_path / "results" / "results.csv").read_text()
     assert re.search(r"^Toy,client,", table, re.MULTILINE)
