@@ -20,6 +20,9 @@ SYNONYMS = {
     "lr": "learning_rate",
     "num_rounds": "rounds",
     "n_jobs": "jobs",
+    "n_seeds": "seeds",
+    "num_seeds": "seeds",
+    "executor": "jobs",
     "num_workers": "workers",
     "workers": "jobs",
     "processes": "jobs",
@@ -32,6 +35,14 @@ SYNONYMS = {
     "methods": "algorithms",
     "algos": "algorithms",
     "target": "label",
+    "from_data": "data",
+    "standardize": "normalize",
+    "standardise": "normalize",
+    "delimiter": "sep",
+    "separator": "sep",
+    "language": "lang",
+    "PRVAccountant": "RDPAccountant",
+    "GaussianAccountant": "RDPAccountant",
     "id": "client",
     "user": "client",
     "output": "folder",
@@ -84,13 +95,16 @@ SAID_OF_OPTIONS = {
     "checkpoint": "runs keep checkpoints, and the same command resumes by itself",
     "data": "privplan check-data DATA prints what belongs in a spec",
     "drop": "--features A,B names the columns that are inputs",
+    "dry_run": "privplan solve trains nothing, nor does simulate --plan-only FILE",
     "exclude": "--features A,B names the columns that are inputs",
     "json": "--format json",
+    "lang": "pages are in English, and a browser translates them",
     "list": "simulate --algorithms, and --help of --dataset and --preset, list names",
     "normalize": "--statistics FILE.json says how columns are standardised",
     "nproc": "processes share a run under torchrun --nproc-per-node N -m simulate PLAN",
     "pdf": "the page is HTML, which a browser prints as PDF",
     "resume": "the same command resumes by itself",
+    "sep": "the separator of a table is seen in its header",
 }
 """What to do instead of an option that no command has, or that this one lacks."""
 REPLACE = 'write spec.replace(rounds=80, groups={"strict": {"epsilon": 1}})'
@@ -115,6 +129,9 @@ INSTEAD = {
     "algorithms": "privplan simulate --algorithms in the shell, which lists them",
     "register": "from simulate.algorithms.registry import register",
     "Hyperparameter": "from simulate.algorithms.registry import Hyperparameter",
+    "Algorithm": "a function, as docs/reference/own-method.md shows, for simulate.compare",
+    "RDPAccountant": "privplan.account(noise_multiplier=1.5, sampling_ratio=0.02, "
+    "rounds=50, delta=1e-5)",
     "to_latex": "open('FOLDER/results.tex') in the folder of the comparison",
     "Spec.save": "yaml.safe_dump(spec.plain())",
     "Plan.epsilon": "plan.certificate['strict'].epsilon",
@@ -122,11 +139,13 @@ INSTEAD = {
     "Plan.noise_multiplier": "plan.groups['strict'].noise_multiplier",
     "GroupVerdict.epsilon": ".budget, .planned or .realised_upper",
     "TrainedRun.save": "torch.save(run.model().state_dict(), 'model.pt')",
+    **{f"{kind}.history": "run.metrics" for kind in ("Run", "TrainedRun")},
     **{f"{kind}.epsilon": _REALISED for kind in ("Run", "TrainedRun", "Verdict")},
 }
 """What to write for a name that does not exist, of a kind of value or of all."""
 _OF_DATA = ("label", "client", "group", "groups", "features", "statistics", "task")
 """Arguments of own data, which some functions take as a whole."""
+_LOADED = "simulate.Data.load(path, label=..., client=...), or .from_table(table, ...)"
 NUMBERS = {
     "noise_multiplier",
     "sampling_ratio",
@@ -276,7 +295,7 @@ def checked_call(function: F) -> F:
         for name, value in named.items():
             if name in parameters or (takes_any and not meaning(name, parameters)):
                 continue
-            hint = _instead_of_argument(function, name, parameters)
+            hint = instead_of_argument(function, name, parameters)
             # Records and their clients are not repeated.
             is_short = isinstance(value, str) or not hasattr(value, "__len__")
             shown = value if is_short else type(value).__name__
@@ -302,15 +321,18 @@ def checked_init(kind: type[T]) -> type[T]:
     return kind
 
 
-def _instead_of_argument(
+def instead_of_argument(
     function: Callable[..., Any], name: str, parameters: Mapping[str, object]
 ) -> str:
     """What to write for an argument that a function does not take."""
     meant = meaning(name, parameters)
     if meant is not None:
         return f"; write {meant}"
-    if "data" in parameters and name in _OF_DATA:
-        return "; write data=simulate.Data.load(path, label=..., client=...)"
+    if meaning(name, _OF_DATA) is not None:
+        if "data" in parameters:
+            return f"; write data={_LOADED}"
+        if function.__qualname__ == "Data.__init__":
+            return f"; write {_LOADED}"
     near = did_you_mean(name, parameters)
     if near:
         return near

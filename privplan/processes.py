@@ -292,14 +292,19 @@ def has_cluster() -> bool:
     return bool(_clusters)
 
 
+def require_one_process(jobs: int) -> None:
+    """Raise for several processes of this machine beside a cluster."""
+    if jobs > 1:
+        raise InputError.one("jobs", "must be left out with --on", jobs)
+
+
 def in_jobs(jobs: int, count: Steps = report) -> Spread:
     """Calls in order in this process with one job, else over that many processes.
 
     Where a command has named a cluster the calls are made there, and steps not counted.
     """
     if _clusters:
-        if jobs > 1:
-            raise InputError.one("jobs", "must be left out with --on", jobs)
+        require_one_process(jobs)
         return _clusters[-1]
 
     def spread(work: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[Any]:

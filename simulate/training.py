@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 import numpy as np
 from torch import Tensor, nn
 
 from privplan.bundle import Bundle
-from privplan.errors import InputError, did_you_mean
-from privplan.guidance import checked_call
+from privplan.errors import InputError
+from privplan.guidance import checked_call, instead_of_argument
 from privplan.plan import Plan
 from privplan.publishing import publish
 from privplan.record import RunRecord
@@ -327,7 +327,7 @@ def _require_options(options: Mapping[str, Any]) -> None:
     hints = hints_of(RunOptions)
     for name, value in options.items():
         if name not in hints:
-            hint = did_you_mean(name, hints)
+            hint = instead_of_argument(compare, name, {"plan": Plan, **hints})
             if name in _MEANT:
                 hint = f"; write {_MEANT[name]}"
             raise InputError.one(name, f"is not an argument{hint}", value)
@@ -335,7 +335,19 @@ def _require_options(options: Mapping[str, Any]) -> None:
 
 
 class Comparison(Shown, tuple[ComparisonRow, ...]):
-    """Rows of a comparison, one per algorithm."""
+    """Rows of a comparison, one per algorithm; ``comparison["planned"]`` is a row."""
+
+    if not TYPE_CHECKING:
+
+        def __getitem__(self, place: Any) -> Any:
+            """The row of an algorithm, or what a tuple has at a place."""
+            if not isinstance(place, str):
+                return super().__getitem__(place)
+            rows = {row.algorithm: row for row in self}
+            if place not in rows:
+                rule = f"must be one of {', '.join(rows)}"
+                raise InputError.one("algorithm", rule, place)
+            return rows[place]
 
     def view(self) -> View:
         """What is shown of it."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from privplan.errors import PrivplanError
-from privplan.processes import INTERRUPTED
+from privplan.processes import INTERRUPTED, require_one_process
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -63,6 +63,8 @@ ELSEWHERE = {
     "pretrain": "model.initial in the spec, with parameters that you trained on public data",
     "run": "privplan simulate",
     "status": "privplan verify RUN",
+    "runs": "privplan report RUN, or privplan.load_run(folder) in Python",
+    "show": "privplan explain PLAN, or privplan report PLAN",
     "sweep": "privplan what-if, or privplan compare --jobs N and --on ADDRESS",
     "tradeoff": "privplan account --tradeoff",
     "train": "privplan simulate",
@@ -127,6 +129,8 @@ def _cluster_of_command(
 ) -> None:
     """Compute the sweeps of the command on a cluster, until it ends."""
     if address is not None:
+        # Before a scheduler is asked, which may take a while; they are read earlier.
+        require_one_process(context.params.get("jobs", 1))
         from privplan.clusters import spread_on
 
         context.with_resource(spread_on(address))
@@ -398,8 +402,9 @@ def _unknown_option(error: click.NoSuchOption) -> str:
     meant = meaning(name, {word.replace("-", "_") for word in words})
     if meant is not None:
         return f"{line}; write {words[meant.replace('_', '-')]}."
-    if name in SAID_OF_OPTIONS:
-        return f"{line}; {SAID_OF_OPTIONS[name]}."
+    said = meaning(name, SAID_OF_OPTIONS)
+    if said is not None:
+        return f"{line}; {SAID_OF_OPTIONS[said]}."
     is_varied = any(param.name == "named" for param in params)
     if any(param.name in ("plan", "spec") for param in params) and not is_varied:
         place = place_in_spec(SYNONYMS.get(name, name))
@@ -409,8 +414,25 @@ def _unknown_option(error: click.NoSuchOption) -> str:
     if not near and is_varied:
         return f"{line}; a group or field is named without dashes: {name}=1,2."
     elsewhere = "" if near else _commands_with(error.ctx.find_root(), option)
-    listed = ", ".join(words.values())
-    return f"{line}{near or elsewhere or f'; it takes {listed}'}."
+    listed = f"; it takes {', '.join(words.values())}"
+    return f"{line}{near or elsewhere or _helped(params, name) or listed}."
+
+
+def _helped(params: list[click.Parameter], name: str) -> str:
+    """The option whose help has the name of one that there is not; else empty.
+
+    A name that nothing has is mostly a hyperparameter, where a command takes some.
+    """
+    setting = ""
+    for param in params:
+        if not isinstance(param, click.Option):
+            continue
+        text = (param.help or "").rstrip(".")
+        if re.search(rf"\b{re.escape(name)}\b", text):
+            return f"; {param.opts[-1]}: {text}"
+        if param.metavar == "NAME=NUMBER":
+            setting = f"; a hyperparameter is set by {param.opts[-1]} {name}=NUMBER"
+    return setting
 
 
 def _commands_with(context: click.Context, option: str) -> str:
@@ -430,7 +452,10 @@ def _commands_with(context: click.Context, option: str) -> str:
 
 
 _PLACES_OF_FILES = {
-    "plan": "; the plan that was approved is named by --plan FILE",
+    "algorithms": "; commas without spaces stand between names, and a folder to write "
+    "is named by -o FOLDER",
+    "plan": "; the plan that was approved is named by --plan FILE, and each run by a "
+    "command of its own",
     "output": "; a file to write is named by -o FILE",
 }
 """What a further word may have been, by the option that takes it."""
@@ -456,7 +481,9 @@ def _instead_of_words(error: click.UsageError) -> str:
     if not error.message.startswith("Got unexpected extra"):
         return ""
     options = [
-        param for param in error.ctx.command.params if param.param_type_name == "option"
+        param
+        for param in error.ctx.command.params
+        if param.param_type_name == "option" and param.expose_value
     ]
     for name, hint in _PLACES_OF_FILES.items():
         if any(param.name == name for param in options):

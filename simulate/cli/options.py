@@ -49,7 +49,13 @@ def together(*options: Decorator) -> Decorator:
     return add
 
 
-SEED_OPTION: Decorator = click.option("--seed", type=SEED, default=0, show_default=True)
+SEED_OPTION: Decorator = click.option(
+    "--seed",
+    type=SEED,
+    default=0,
+    show_default=True,
+    help="One seed of the random numbers; privplan compare runs several.",
+)
 FORMAT: Decorator = click.option(
     "--format",
     "form",
@@ -76,6 +82,8 @@ JOBS: Decorator = click.option(
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
+    # Read before --on, which excludes it.
+    is_eager=True,
     help="Processes.",
 )
 

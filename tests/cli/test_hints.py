@@ -4,9 +4,11 @@ import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+import privplan as privplan_package
 from privplan.errors import PrivplanError
 from privplan.plan import Plan
 from privplan.planning.recipe import relative_noise
@@ -158,6 +160,21 @@ def test_what_if_says_the_numbers_of_solve(folder):
             "Missing option '--noise-multiplier'. Example: privplan account --noise-",
         ),
         (["train", "plan.json"], "No such command 'train'; use privplan simulate."),
+        (["show", "plan.json"], "No such command 'show'; use privplan explain PLAN"),
+        (["runs", "list"], "No such command 'runs'; use privplan report RUN, or"),
+        (
+            ["report", "run", "--language", "de"],
+            "No such option '--language'; pages are in English, and a browser ",
+        ),
+        (
+            ["init", "--from-data", "patients.csv"],
+            "No such option '--from-data'; privplan check-data DATA prints what ",
+        ),
+        (
+            ["verify", "run", "run2"],
+            "Got unexpected extra argument (run2); the plan that was approved is named "
+            "by --plan FILE, and each run by a command of its own",
+        ),
         (
             ["explain", "3"],
             "plan: must be a plan; what an epsilon means: explain --epsilon 3",
@@ -212,6 +229,42 @@ def test_a_guess_is_led_on(words, line):
         ),
         (["check-data", "--target", "a"], "No such option '--target'; write --label."),
         (["check-data", "--id", "a"], "No such option '--id'; write --client."),
+        (["check-data", "--separator", ";"], "No such option '--separator'; the sep"),
+        (
+            ["check-data", "--standardize"],
+            "No such option '--standardize'; --statistics FILE.json says",
+        ),
+        (
+            ["compare", "plan.json", "--algorithms", "FedAvg", "planned"],
+            "Got unexpected extra argument (planned); commas without spaces stand ",
+        ),
+        (
+            ["compare", "results"],
+            "Missing option '--algorithms'. Example: privplan compare plan.json "
+            "--algorithms DP-FedAvg,planned --seeds 3; plans are laid side by side by "
+            "privplan report a.json b.json, and results lie in FOLDER/results.csv",
+        ),
+        (
+            ["compare", "--dry-run"],
+            "No such option '--dry-run'; privplan solve trains nothing",
+        ),
+        (
+            ["simulate", "--mu", "0.1"],
+            "No such option '--mu'; a hyperparameter is set by --set mu=NUMBER.",
+        ),
+        (
+            ["simulate", "--mlflow"],
+            "No such option '--mlflow'; --track: Write metrics for tensorboard, mlflow ",
+        ),
+        (
+            ["simulate", "--seed", "1,2"],
+            "Invalid value for '--seed': '1,2' is not a whole number. One seed of the "
+            "random numbers; privplan compare runs several.",
+        ),
+        (
+            ["compare", "--on", "dask://127.0.0.1:1", "--jobs", "2"],
+            "jobs: must be left out with --on, found 2",
+        ),
         (
             ["check-data", "--drop", "a"],
             "No such option '--drop'; --features A,B names",
@@ -237,6 +290,15 @@ def test_a_guess_on_runs_is_led_on(words, line):
         ("simulate.register", "from simulate.algorithms.registry import register"),
         ("simulate.train('p', dataset='digits', epsilon=3)", "groups.GROUP.epsilon"),
         ("simulate.train('p', data='a', label='b')", "data=simulate.Data.load(path, "),
+        ("simulate.train('p', data='a', target='b')", "data=simulate.Data.load(path, "),
+        ("simulate.Data([], label='b')", "write simulate.Data.load(path, "),
+        ("simulate.Algorithm", "as docs/reference/own-method.md shows"),
+        ("object.__new__(simulate.TrainedRun).history", "write run.metrics"),
+        ("privplan.PRVAccountant", "write privplan.account(noise_multiplier=1.5, "),
+        ("simulate.compare('p', ['planned'], n_seeds=2)", "write seeds"),
+        ("simulate.compare('p', ['planned'], executor=2)", "write jobs"),
+        ("simulate.compare(PLAN, ['planned'], epsilon=2)", "groups.GROUP.epsilon"),
+        ("simulate.Comparison()['planned']", "algorithm: must be one of "),
         ("simulate.train('p', data='a.csv')", "simulate.Data.load(path, label=...)"),
         ("simulate.Data(Table())", "write simulate.Data.from_table(table, label=...)"),
         ("simulate.compare('p', ['planned'], output='b')", "write folder"),
@@ -251,9 +313,31 @@ def test_a_guess_in_python_is_led_on(guess, line, folder):
     simulate = pytest.importorskip("simulate")
     plan = Plan.load(folder / "plan.json")
     table = type("Table", (), {"iloc": ()})
+    names = {"privplan": privplan_package, "simulate": simulate}
+    names |= {"PLAN": plan, "Table": table}
     with pytest.raises((AttributeError, PrivplanError)) as caught:
-        eval(guess, {"simulate": simulate, "PLAN": plan, "Table": table})
+        eval(guess, names)
     assert line in str(caught.value)
+
+
+def test_a_row_of_a_comparison_is_named_by_its_algorithm():
+    training = pytest.importorskip("simulate.training")
+    rows = [SimpleNamespace(algorithm=name) for name in ("planned", "FedAvg")]
+    comparison = training.Comparison(rows)
+    assert comparison["FedAvg"] is comparison[1] is rows[1]
+    assert list(comparison[:1]) == rows[:1]
+
+
+def test_a_group_that_the_book_lacks_is_said_before_a_missing_budget(tmp_path):
+    words = ["--address", tmp_path / "book.sqlite", "--group"]
+    book = tmp_path / "book.sqlite"
+    counted = ["--count", "1", "--clients", "100", "--noise-multiplier", "14"]
+    counted += ["--noise", "laplace", "--group", "strict", "--delta", "1e-5"]
+    answer("book", "declare", "ages", *counted, "--address", book)
+    line = refused("book", "left", *words, "nobody")
+    assert line.startswith("group: must be in the book (population '' has strict)")
+    line = refused("book", "left", *words, "strict")
+    assert line.startswith("Missing option '--epsilon'. Example: privplan book left")
 
 
 def test_a_method_that_differs_by_a_hyphen_is_named():
