@@ -402,9 +402,9 @@ def _unknown_option(error: click.NoSuchOption) -> str:
     meant = meaning(name, {word.replace("-", "_") for word in words})
     if meant is not None:
         return f"{line}; write {words[meant.replace('_', '-')]}."
-    said = meaning(name, SAID_OF_OPTIONS)
-    if said is not None:
-        return f"{line}; {SAID_OF_OPTIONS[said]}."
+    topic = meaning(name, SAID_OF_OPTIONS)
+    if topic is not None:
+        return f"{line}; {SAID_OF_OPTIONS[topic]}."
     is_varied = any(param.name == "named" for param in params)
     if any(param.name in ("plan", "spec") for param in params) and not is_varied:
         place = place_in_spec(SYNONYMS.get(name, name))
