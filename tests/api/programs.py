@@ -42,7 +42,6 @@ GUESSES: dict[str, str | None] = {
     "spec.model_copy(update={'rounds': -5})": "rounds: must be 1 or more, found -5",
     "spec.model_copy(update={'groups.strict.epsilon': 2})": "Spec.replace changes parts",
     "plan.plot()": None,
-    "plan.explain()": None,
     "privplan.what_if(plan, {'rounds': [2, 4]}).plot()": None,
     "plan.history('strict')": None,
     "plan.history('strickt')": "did you mean strict?",
