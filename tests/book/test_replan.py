@@ -48,9 +48,9 @@ UNIFORM = {"ratios": "uniform"}
 )
 def test_past_and_plan_keep_the_budget_and_use_it(past, tmp_path, planning):
     plan = solve_from_book(_spec(planning=planning), past, rule="exact")
+    records = read_ledger(run(tmp_path / "again"), two_groups().digest).records
     for name, budget in (("strict", 1.0), ("loose", 3.0)):
         group = plan.group(name)
-        records = read_ledger(run(tmp_path / name), two_groups().digest).records
         whole = history_of(records, name) * 3 + plan.history(group)
         after = account_of(past, "", name).composed(plan.history(group), group.delta)
         assert account_of(past, "", name).history + plan.history(group) == whole
