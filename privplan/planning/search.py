@@ -312,7 +312,8 @@ def _calibrated_noise(
         near = float(guesses[group])
         # What a budget clearly does not need is not calibrated: the certificate that
         # follows holds it against the budget in any case.
-        if noise[group] > near * _CLEARLY_MORE:
+        is_guarantee = task.accountant == GUARANTEE
+        if is_guarantee and noise[group] > near * _CLEARLY_MORE:
             continue
         rtol = _RTOL_OF_NEGLIGIBLE if negligible[group] else _RTOL
         needed_noise = least_noise(
