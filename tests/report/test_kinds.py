@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 import simulate
-from privplan.contrib.public_register.report import page as markdown_of
 from privplan.guard import Guard
 from privplan.planning.solver import solve
 from privplan.report.page import OWN_MODULE, page_of
@@ -62,9 +61,9 @@ def words_of(page):
 
 
 def reported(source):
-    """The words of the page, and the two other formats, both of one verdict."""
+    """The words of the page; the register's tests have those of Markdown."""
     fields = json.loads(answer("report", source, "--format", "json"))
-    assert fields["plan_digest"] in markdown_of(fields)
+    assert len(fields["plan_digest"]) == 64
     return words_of(page_of(source))
 
 
