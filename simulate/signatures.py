@@ -53,6 +53,9 @@ def require_types(
         if _is_of(value, hint):
             continue
         rule = f"must {verb} {_words(hint)}"
+        is_of_numbers = _is_sequence(value, Sequence[int]) and len(value) > 0
+        if verb == "be" and hint in (int, float) and is_of_numbers:
+            rule += "; each of several takes a call of its own"
         if inspect.isroutine(value) or inspect.isclass(value):
             if _is_component(hint):
                 rule += "; call the function that makes it"

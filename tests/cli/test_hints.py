@@ -299,6 +299,10 @@ def test_a_guess_on_runs_is_led_on(words, line):
         ("simulate.compare('p', ['planned'], executor=2)", "write jobs"),
         ("simulate.compare(PLAN, ['planned'], epsilon=2)", "groups.GROUP.epsilon"),
         ("simulate.Comparison()['planned']", "algorithm: must be one of "),
+        (
+            "simulate.train('p', seed=[1, 2])",
+            "; each of several takes a call of its own",
+        ),
         ("simulate.train('p', data='a.csv')", "simulate.Data.load(path, label=...)"),
         ("simulate.Data(Table())", "write simulate.Data.from_table(table, label=...)"),
         ("simulate.compare('p', ['planned'], output='b')", "write folder"),
