@@ -63,10 +63,8 @@ class Setting:
 
     @property
     def sizes(self) -> str:
-        """The groups for the table, such as 150 at 2, 150 at 12."""
-        return ", ".join(
-            f"{clients} at {epsilon:g}" for clients, epsilon in self.groups
-        )
+        """The groups for the table, such as 150:2, 150:12."""
+        return ", ".join(f"{clients}:{epsilon:g}" for clients, epsilon in self.groups)
 
     def plan(self, kind: str) -> Plan:
         """The plan of a kind: one of those above, or a least share."""
@@ -172,7 +170,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     kinds = sorted({kind for _, kind in strict_gains}, key=_place_of_kind)
     heads = [f"strict: {kind}" for kind in kinds] + [f"all: {kind}" for kind in kinds]
     lines = [
-        f"| data | clients at epsilon | split | {' | '.join(heads)} | seeds |",
+        f"| data | clients:epsilon | split | {' | '.join(heads)} | seeds |",
         "|---|---|---|" + "--:|" * (len(heads) + 1),
     ]
     for name, setting in SETTINGS.items():
