@@ -365,24 +365,25 @@ def open_account(
     render.text(f"opened {account}: {promise.format(**budget)}")
 
 
-def _histories(plan: str, population: str, rounds: int | None = None) -> dict[str, Any]:
+def _histories(
+    plan: Plan, population: str, rounds: int | None = None
+) -> dict[str, Any]:
     """The account of each group of a plan with its releases.
 
     Args:
-        plan: path of the plan.
+        plan: the plan.
         population: whose groups these are.
         rounds: how many of them count, the first ones; all when None.
     """
-    solved = Plan.load(plan)
-    solved.refuse_in_book()
-    if solved.unit != "client":
+    plan.refuse_in_book()
+    if plan.unit != "client":
         rule = "must be client in a book's accounts, which count what clients spend"
-        raise InputError.one("unit", rule, solved.unit)
+        raise InputError.one("unit", rule, plan.unit)
     by_account = {}
-    for group in solved.groups:
-        history = solved.history(group)
+    for group in plan.groups:
+        history = plan.history(group)
         if rounds is not None:
-            law = solved.law_of(group).law
+            law = plan.law_of(group).law
             planned = law.rounds_for(history.rounds)
             if not 0 <= rounds <= planned or len(history) != 1:
                 rule = f"must be 0 to {planned}, of a plan with equal rounds"
@@ -412,9 +413,10 @@ def reserve(
     """
     from privplan.book.accounts import DAY, Budgets
 
-    charges = _histories(plan, population)
+    solved = Plan.load(plan)
+    charges = _histories(solved, population)
     budgets = Budgets(address, existing=True)
-    relation = Plan.load(plan).spec.relation
+    relation = solved.spec.relation
     for account in charges:
         state = budgets.state(account)
         if state.relation != relation:
@@ -451,7 +453,9 @@ def commit(
     if (plan is None) != (rounds is None):
         rule = "must be given both or neither"
         raise InputError.one("plan and rounds", rule, plan or rounds)
-    charges = None if plan is None else _histories(plan, population, rounds)
+    charges = None
+    if plan is not None:
+        charges = _histories(Plan.load(plan), population, rounds)
     Budgets(address, existing=True).commit(reservation, charges)
     render.text(f"committed {reservation}")
 

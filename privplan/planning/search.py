@@ -308,13 +308,15 @@ def _calibrated_noise(
     guesses = model.noise(cohorts)
     negligible = _is_negligible(model, cohorts)
     noise = np.broadcast_to(at_least, cohorts.shape).astype(float)
+    # What a budget clearly does not need is not calibrated: the certificate that
+    # follows, of the same accountant, holds it against the budget in any case.
+    needs_calibration = noise <= guesses * _CLEARLY_MORE
+    if task.accountant != GUARANTEE:
+        needs_calibration[:] = True
     for group, ratio in enumerate(ratios):
-        near = float(guesses[group])
-        # What a budget clearly does not need is not calibrated: the certificate that
-        # follows holds it against the budget in any case.
-        is_guarantee = task.accountant == GUARANTEE
-        if is_guarantee and noise[group] > near * _CLEARLY_MORE:
+        if not needs_calibration[group]:
             continue
+        near = float(guesses[group])
         rtol = _RTOL_OF_NEGLIGIBLE if negligible[group] else _RTOL
         needed_noise = least_noise(
             task.problem, group, ratio, task.accountant, near, rtol
