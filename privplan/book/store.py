@@ -112,8 +112,7 @@ def update_run(connection: Connection, booking: Booking, place: int | None) -> A
     run = booking.run
     lines_before = 0
     is_judged_anew = False
-    columns = (RUNS.c.id, RUNS.c.chain, RUNS.c.lines, RUNS.c.population, RUNS.c.links)
-    of_plan = select(*columns).where(RUNS.c.plan == run.plan)
+    of_plan = select(RUNS).where(RUNS.c.plan == run.plan)
     for row in connection.execute(of_plan).all():
         # Equal ledgers are both: each continues the other by no line.
         continues_row = booking.continues(row.chain, row.lines)
@@ -126,7 +125,8 @@ def update_run(connection: Connection, booking: Booking, place: int | None) -> A
         if row_continues and not continues_row:
             return Added("longer", row.lines)
         if row_continues:
-            if not _counts_more(connection, row.id, run):
+            has_ended = run.status == "complete" and row.status == "running"
+            if not _counts_more(connection, row.id, run, has_ended):
                 return Added("known", row.lines)
             is_judged_anew = True
         remove_run(connection, row.id)
@@ -140,21 +140,29 @@ def update_run(connection: Connection, booking: Booking, place: int | None) -> A
     return Added("replaced" if lines_before else "added", lines_before)
 
 
-def _counts_more(connection: Connection, run_id: int, run: BookedRun) -> bool:
-    """Whether a new verdict on a run counts more, or shows more, than the book's."""
+def _counts_more(
+    connection: Connection, run_id: int, run: BookedRun, has_ended: bool
+) -> bool:
+    """Whether a new verdict on a run counts more, or shows more, than the book's.
+
+    Of a run that has ended since, one that counts as much says more: no further
+    release follows.
+    """
     chosen = select(VERDICTS).where(VERDICTS.c.run == run_id)
     verdict = connection.execute(chosen).first()
     if verdict is None:  # of version 0.1.0
         return run.verdict is not None
     if run.cost == "infinite":
-        return bool(verdict.cost != "infinite")
+        return bool(verdict.cost != "infinite") or has_ended
 
     # Books before levels executed nothing again.
     of_run = select(LEVELS.c.level).where(LEVELS.c.run == run_id)
     level = connection.execute(of_run).scalar()
     if not level and verdict.verdict == "kept":
         level = "recorded"
-    return _STRENGTH.get(run.level or "", 0) > _STRENGTH.get(level or "", 0)
+    strength = _STRENGTH.get(run.level or "", 0)
+    booked_strength = _STRENGTH.get(level or "", 0)
+    return strength > booked_strength or (has_ended and strength == booked_strength)
 
 
 def _refuse_repeated_noise(connection: Connection, booking: Booking) -> None:

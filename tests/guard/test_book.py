@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from privplan.accounting.accountant import accountant, at_most
@@ -303,3 +304,18 @@ def test_lines_in_a_book_are_those_of_the_run_s_own_ledger():
     assert booked() == 0
     assert booked(("own", "elsewhere", 7), ("other", "first", 9)) == 0
     assert booked(("own", "first", 2), ("own", "second", 4)) == 4
+
+
+@pytest.mark.parametrize("evidence", ["internal", "public"])
+def test_a_run_that_ends_without_a_further_release_ends_in_the_book(evidence, tmp_path):
+    book = str(tmp_path / "book.sqlite")
+    plan = two_groups(4)
+    with Guard(plan, tmp_path / "run", book, evidence=evidence) as guard:
+        for round_number in (1, 2):
+            for group, client in guard.draw(round_number).members:
+                guard.add(round_number, group, client, np.ones(SIZE))
+            guard.record(round_number, guard.release(round_number).mean)
+    with Guard(plan, tmp_path / "run", book, evidence=evidence) as guard:
+        guard.finish()
+    [booked] = runs(address_of(book))
+    assert (booked.lines, booked.status) == (2, "complete")
