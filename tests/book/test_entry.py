@@ -32,7 +32,8 @@ def test_shares_are_the_histories_of_the_ledger(tmp_path):
     for share in booked.shares:
         assert share.history == history_of(ledger.records, share.group)
         assert share.relation == plan.spec.relation
-        assert (share.epsilon, share.delta) == (plan.group(share.group).epsilon, 1e-4)
+        assert share.epsilon == plan.group(share.group).epsilon
+        assert share.delta == 1e-4
     assert booked.population == "staff"
 
 
@@ -152,7 +153,8 @@ def test_a_forged_run_costs_infinite_epsilon_for_every_group(tmp_path):
     folder = run(tmp_path / "run", records=forged(two_groups()))
     edit_record(folder, executed=None)
     booked = booking_of(folder, "").run
-    assert (booked.verdict, booked.cost) == ("unverified", "infinite")
+    assert booked.verdict == "unverified"
+    assert booked.cost == "infinite"
     assert {share.group for share in booked.shares} == set(GROUPS)
     for share in booked.shares:
         assert {release.noise_multiplier for release in share.releases} == {0}
@@ -162,7 +164,8 @@ def test_without_participants_nothing_is_known_of_a_client(tmp_path):
     """How often a client was drawn may be more than the noise was made for."""
     records = _without_participants(releases(two_groups()))
     booked = booking_of(run(tmp_path / "run", records=records), "").run
-    assert (booked.verdict, booked.cost) == ("unverified", "infinite")
+    assert booked.verdict == "unverified"
+    assert booked.cost == "infinite"
     for share in booked.shares:
         assert {release.noise_multiplier for release in share.releases} == {0}
 
@@ -178,7 +181,8 @@ def test_full_participation_of_earlier_books_counts_as_infinite(tmp_path):
 
 def test_a_run_that_is_not_finished_is_booked_as_recorded(tmp_path):
     booked = booking_of(run(tmp_path / "run", rounds=7), "").run
-    assert (booked.verdict, booked.cost) == ("unverified", "recorded")
+    assert booked.verdict == "unverified"
+    assert booked.cost == "recorded"
     assert [share.history.rounds for share in booked.shares] == [7, 7]
 
 

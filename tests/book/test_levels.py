@@ -49,7 +49,8 @@ def test_what_verify_calls_broken_is_not_booked_as_kept(tmp_path, monkeypatch):
     _executing(monkeypatch, "failed")
     assert privplan("verify", folder).exit_code == 4
     refused = privplan("book", "add", folder, "--address", book)
-    assert (refused.exit_code, refused.stdout) == (4, "")
+    assert refused.exit_code == 4
+    assert refused.stdout == ""
     assert not (tmp_path / "b.sqlite").exists()
     assert answer("book", "add", folder, "--address", book, "--rounds", 0)
     assert [booked.checked for booked in Book(book).runs] == ["as recorded"]
@@ -84,11 +85,13 @@ def test_a_run_that_was_executed_again_later_is_judged_anew(tmp_path, monkeypatc
         Book(url.database).add(folder, rounds=0) == "known"
     )  # shows less than the book has
     [booked] = runs(url)
-    assert (booked.level, booked.cost) == ("executed", "recorded")
+    assert booked.level == "executed"
+    assert booked.cost == "recorded"
     _executing(monkeypatch, "failed")
     assert Book(url.database).add(folder, infinite=True) == "judged"
     [booked] = runs(url)
-    assert (booked.level, booked.cost) == ("broken", "infinite")
+    assert booked.level == "broken"
+    assert booked.cost == "infinite"
 
 
 def test_books_of_earlier_versions_are_read_and_upgraded(tmp_path):
@@ -101,7 +104,9 @@ def test_books_of_earlier_versions_are_read_and_upgraded(tmp_path):
         connection.execute(sa.text("DROP TABLE privplan_book_levels"))
         connection.execute(sa.text("UPDATE privplan_book SET schema_version = 2"))
     [old] = runs(url)
-    assert (old, old.level, old.checked) == (plain, None, "as recorded")
+    assert old == plain
+    assert old.level is None
+    assert old.checked == "as recorded"
     add(url, booking_of(run(tmp_path / "other", seed=2), ""))
     assert [booked.checked for booked in runs(url)] == ["as recorded", "as recorded"]
 

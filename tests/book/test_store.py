@@ -108,7 +108,8 @@ def test_the_same_run_is_added_once(address, tmp_path):
     add(url, booking_of(folder, ""))
     before = _rows(url)
     again = add(url, booking_of(run(tmp_path / "copy"), ""))
-    assert (again.outcome, again.lines) == ("known", 60)
+    assert again.outcome == "known"
+    assert again.lines == 60
     assert _rows(url) == before == [1, 2, 2]
 
 
@@ -120,9 +121,11 @@ def test_a_run_that_grew_replaces_its_shorter_self_and_not_the_other_way(
     long = run(tmp_path / "long", rounds=25)
     assert add(url, booking_of(short, "")).outcome == "added"
     grown = add(url, booking_of(long, ""))
-    assert (grown.outcome, grown.lines) == ("replaced", 10 * PER_ROUND)
+    assert grown.outcome == "replaced"
+    assert grown.lines == 10 * PER_ROUND
     late = add(url, booking_of(short, ""))
-    assert (late.outcome, late.lines) == ("longer", 25 * PER_ROUND)
+    assert late.outcome == "longer"
+    assert late.lines == 25 * PER_ROUND
     (booked,) = runs(url)
     assert [share.history.rounds for share in booked.shares] == [25, 25]
     assert _rows(url) == [1, 2, 2]

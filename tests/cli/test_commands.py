@@ -40,7 +40,9 @@ def test_an_interview_writes_a_spec_that_is_planned(unit, tmp_path):
         words = ["init", "--interactive", "-o", str(path)]
         assert CliRunner().invoke(main, words, input=typed).exit_code == code
     group = solve(Spec.load(path)).groups[0]
-    assert (group.clients, group.epsilon, Spec.load(path).unit) == (90, 1, unit)
+    assert group.clients == 90
+    assert group.epsilon == 1
+    assert Spec.load(path).unit == unit
     assert group.contributions == 2
     assert Spec.load(path).person == person
 

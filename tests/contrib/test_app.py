@@ -39,7 +39,8 @@ def test_the_plan_of_the_fields_is_that_of_solve(desk):
     assert shown.plan.digest == expected.digest
     assert expected.groups["strict"].epsilon == 1.5
     assert expected.groups["loose"].clients == 80
-    assert (expected.spec.rounds, expected.spec.cohort) == (40, 60)
+    assert expected.spec.rounds == 40
+    assert expected.spec.cohort == 60
     page = app.plan_html(shown)
     for word in chain(*answer(expected)[1][2]):
         assert f">{word}</td>" in page

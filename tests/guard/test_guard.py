@@ -40,15 +40,15 @@ def test_a_finished_run_keeps_its_plan(tmp_path, sampling, release):
         assert guard.finished
         spent = guard.epsilon("loose")
     verdict = Guard(plan, tmp_path / "run").verdict()
-    assert (verdict.outcome, verdict.noise, verdict.evidence) == (
-        "kept",
-        "secure",
-        ("declared",),
-    )
+    assert verdict.outcome == "kept"
+    assert verdict.noise == "secure"
+    assert verdict.evidence == ("declared",)
     [loose] = [group for group in verdict.groups if group.group == "loose"]
     assert loose.realised_upper == loose.planned == spent.upper
     record = RunRecord.load(tmp_path / "run")
-    assert (record.seed, record.dataset, record.status) == (None, "", "complete")
+    assert record.seed is None
+    assert record.dataset == ""
+    assert record.status == "complete"
     assert "seed" not in json.loads((tmp_path / "run" / RECORD).read_text())
 
 
@@ -60,8 +60,11 @@ def test_public_evidence_has_nothing_that_no_noise_protects(tmp_path):
         assert record.noise_sum_squares is None
         assert record.residual is None
         for share in record.shares:
-            assert (share.cohort, share.participants, share.drawn) == (None, None, None)
-            assert (share.largest_norm, share.clipped) == (None, None)
+            assert share.cohort is None
+            assert share.participants is None
+            assert share.drawn is None
+            assert share.largest_norm is None
+            assert share.clipped is None
     verdict = Guard(plan, tmp_path, evidence="public").verdict()
     assert verdict.outcome == "unverified"
     names = "noise coverage, noise distribution, noise independence, clipping, noise drawn, sums"
@@ -181,10 +184,12 @@ def test_a_layout_keeps_what_is_not_of_floating_point():
         "b": np.ones(2),
     }
     layout = Layout.of(arrays)
-    assert (layout.size, layout.other_names) == (8, ("steps",))
+    assert layout.size == 8
+    assert layout.other_names == ("steps",)
     back = layout.arrays(layout.vector(arrays) + 1, arrays)
     assert list(back) == list(arrays)
-    assert (back["w"].dtype, back["steps"]) == (np.float32, 7)
+    assert back["w"].dtype == np.float32
+    assert back["steps"] == 7
     assert np.array_equal(back["w"], arrays["w"] + 1)
     with pytest.raises(InputError, match=r"model\.b: must have the shape \(2,\)"):
         layout.vector({**arrays, "b": np.ones(3)})
@@ -283,7 +288,9 @@ def test_a_sum_of_zeros_says_that_nobody_contributed(tmp_path):
         verdict = guard.verdict()
     for record in ledger_of(tmp_path / "run", plan)[:3]:
         for share in record.shares:
-            assert (share.cohort, share.largest_norm, share.clipped) == (0, 0.0, 0)
+            assert share.cohort == 0
+            assert share.largest_norm == 0.0
+            assert share.clipped == 0
     assert verdict.outcome == "kept"
 
 
@@ -294,7 +301,8 @@ def test_a_ledger_of_numbers_alone_shows_nothing_and_costs_infinite_epsilon(tmp_
     # As of a deployment that was made up from its plan.
     (tmp_path / "run" / NOISE_EVIDENCE).unlink()
     verdict = judge(load_run(tmp_path / "run"), 0)
-    assert (verdict.level, verdict.exit_code) == ("unverified", 5)
+    assert verdict.level == "unverified"
+    assert verdict.exit_code == 5
     not_shown = {check.name for check in verdict.not_shown}
     names = ("coverage", "distribution", "independence")
     assert not_shown == {f"noise {name}" for name in names}

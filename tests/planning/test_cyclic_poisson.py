@@ -85,7 +85,8 @@ def test_the_last_model_holds_less_noise_than_with_independent_draws(plan):
 
 def test_the_recipe_decides_the_momentum_that_the_noise_is_made_for(plan):
     server = plan.spec.server
-    assert (server.optimizer, server.momentum) == ("momentum", 0.5)
+    assert server.optimizer == "momentum"
+    assert server.momentum == 0.5
     again = solve(Spec.parse(plan.spec.model_dump(mode="json")))
     assert again.groups == plan.groups
     assert again.spec == plan.spec

@@ -84,7 +84,8 @@ def test_sliders_open_at_the_numbers_of_the_spec(page):
     grid = grid_of(page)
     opened = [axis["values"][axis["start"]] for axis in grid["axes"]]
     assert opened == [DATA["groups"][0]["epsilon"], DATA["rounds"]]
-    assert (grid["whom"], grid["guessed"]) == ("client", "took part")
+    assert grid["whom"] == "client"
+    assert grid["guessed"] == "took part"
     assert "objective" not in grid["law"]
 
 

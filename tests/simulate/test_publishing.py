@@ -77,16 +77,12 @@ def test_a_bundle_holds_four_files_and_the_model_that_was_trained(
     assert _contents(published) == _contents(tmp_path / "again")
     bundle = Bundle.load(published)
     verdict = bundle.verdict
-    assert (verdict.level, verdict.executed, verdict.rounds) == (
-        "executed",
-        ROUNDS,
-        ROUNDS,
-    )
-    assert (verdict.model, verdict.initial, verdict.algorithm) == (
-        "all",
-        "seed",
-        "planned",
-    )
+    assert verdict.level == "executed"
+    assert verdict.executed == ROUNDS
+    assert verdict.rounds == ROUNDS
+    assert verdict.model == "all"
+    assert verdict.initial == "seed"
+    assert verdict.algorithm == "planned"
     for group in verdict.groups:
         assert group.certified_upper == group.realised_upper <= group.budget
     experiment = prepare(Request(short_plan, "planned", "digits", run, seed=2))
@@ -125,7 +121,8 @@ def test_no_bit_of_the_model_is_the_trainers_choice(
     )
     assert "the model is published when the verifier has trained all" in done.stderr
     recorded = read_bundle(tmp_path / "recorded")
-    assert (recorded.verdict.level, recorded.verdict.model) == ("recorded", "none")
+    assert recorded.verdict.level == "recorded"
+    assert recorded.verdict.model == "none"
     assert recorded.parameters is None
 
 
@@ -257,7 +254,9 @@ def test_a_rehearsal_is_refused_and_own_people_are_published_without_scores(tmp_
     verdict = secure.publish(tmp_path / "bundle").verdict
     assert verdict.believed == ("module",)
     assert "the code of its own module believed" in verdict.line
-    assert (verdict.executed, verdict.noise, verdict.initial) == (5, "secure", "module")
+    assert verdict.executed == 5
+    assert verdict.noise == "secure"
+    assert verdict.initial == "module"
     # Without data and module nothing can be executed, so there is no model.
     with pytest.raises(InputError, match="plan: must be the one that was approved"):
         publish(tmp_path / "secure", tmp_path / "other")
@@ -316,11 +315,9 @@ def test_a_deployment_is_published_without_a_model(tmp_path):
     assert "wrote" in line
     assert set(_contents(tmp_path / "bundle")) == FILES - {MODEL}
     verdict = Bundle.load(tmp_path / "bundle").verdict
-    assert (verdict.model, verdict.algorithm, verdict.level) == (
-        "none",
-        "deployment",
-        "recorded",
-    )
+    assert verdict.model == "none"
+    assert verdict.algorithm == "deployment"
+    assert verdict.level == "recorded"
 
 
 def test_a_deployment_that_ended_early_is_published_as_such(tmp_path):
@@ -331,7 +328,8 @@ def test_a_deployment_that_ended_early_is_published_as_such(tmp_path):
         guard.finish()
     publish(tmp_path / "run", tmp_path / "bundle", plan=plan)
     verdict = read_bundle(tmp_path / "bundle").verdict
-    assert (verdict.released, verdict.rounds) == (2, 12)
+    assert verdict.released == 2
+    assert verdict.rounds == 12
     for group in verdict.groups:
         assert group.realised_upper < group.certified_lower
 

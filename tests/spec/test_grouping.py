@@ -70,9 +70,11 @@ def test_a_group_has_the_least_epsilon_and_delta_of_its_members():
     deltas = np.repeat([1e-9, 1e-2, 1e-3], 100)
     two_groups = group_budgets(epsilons, deltas, 2)
     assert two_groups.clients == (200, 100)
-    assert (two_groups.epsilons, two_groups.deltas) == ((1.0, 4.0), (1e-3, 1e-9))
+    assert two_groups.epsilons == (1.0, 4.0)
+    assert two_groups.deltas == (1e-3, 1e-9)
     one_group = group_budgets(epsilons, deltas, 1)
-    assert (one_group.epsilons, one_group.deltas) == ((1.0,), (1e-9,))
+    assert one_group.epsilons == (1.0,)
+    assert one_group.deltas == (1e-9,)
 
 
 @given(

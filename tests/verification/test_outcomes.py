@@ -48,7 +48,8 @@ def test_a_forged_run_without_optional_evidence_is_unverified(tmp_path):
     done = verify(tmp_path, "--format=json")
     assert done.exit_code == 5
     verdict = json.loads(done.stdout)
-    assert (verdict["outcome"], verdict["kept"]) == ("unverified", False)
+    assert verdict["outcome"] == "unverified"
+    assert verdict["kept"] is False
     missing = {
         row["name"]: row["missing"] for row in verdict["checks"] if row["missing"]
     }
@@ -101,7 +102,8 @@ def test_evidence_that_one_release_lacks_is_named(takes_away, expected, tmp_path
         tmp_path, [*releases[:5], takes_away(releases[5]), *releases[6:]]
     )
     verdict = judge(load_run(tmp_path), 0)
-    assert (verdict.outcome, names(verdict)) == ("unverified", expected)
+    assert verdict.outcome == "unverified"
+    assert names(verdict) == expected
     assert all("(1 of " in check.reason for check in verdict.not_shown)
 
 
@@ -124,7 +126,8 @@ def test_weights_are_not_shown_where_the_record_names_no_rule(tmp_path):
         tmp_path, executed={"aggregator": "", "coordinates": 400, "shared": 400}
     )
     verdict = judge(load_run(tmp_path), 0)
-    assert (verdict.outcome, names(verdict)) == ("unverified", ["weights"])
+    assert verdict.outcome == "unverified"
+    assert names(verdict) == ["weights"]
 
 
 def test_a_fault_outweighs_missing_evidence(tmp_path):
@@ -248,11 +251,9 @@ def test_rounds_executed_now_raise_the_evidence_or_break_the_verdict(
     honest_run.write_run(tmp_path)
     verdict = judged_after(monkeypatch, tmp_path, replay_report(tmp_path, **changes))
     [line] = [check for check in verdict.checks if check.name == "replay"]
-    assert (verdict.outcome, line.outcome, verdict.evidence) == (
-        outcome,
-        check,
-        evidence,
-    )
+    assert verdict.outcome == outcome
+    assert line.outcome == check
+    assert verdict.evidence == evidence
     assert verdict.executed == (3 if line.passed else 0)
 
 
@@ -272,7 +273,9 @@ def test_a_replay_that_came_with_the_folder_is_a_claim(
     honest_run.write_run(tmp_path)
     replay_report(tmp_path, **changes).save(tmp_path)
     verdict = judge(load_run(tmp_path), 0)
-    assert (verdict.outcome, verdict.executed, verdict.earlier) == (outcome, 0, claimed)
+    assert verdict.outcome == outcome
+    assert verdict.executed == 0
+    assert verdict.earlier == claimed
     assert verdict.evidence == ("declared",)
     assert ("claims" in headline(verdict)) == (outcome == "kept" and claimed > 0)
 
@@ -284,7 +287,8 @@ def test_a_claim_is_never_added_to_what_was_executed(tmp_path, monkeypatch):
     verdict = judged_after(
         monkeypatch, tmp_path, replay_report(tmp_path, rounds=[4, 5], of=30)
     )
-    assert (verdict.executed, verdict.earlier) == (2, 0)
+    assert verdict.executed == 2
+    assert verdict.earlier == 0
     [line] = [check for check in verdict.checks if check.name == "replay"]
     assert line.reason.startswith("2 of 30 rounds executed again")
     assert "2 of 30 rounds" in headline(verdict)
@@ -298,7 +302,8 @@ def test_a_damaged_replay_is_bad_input(text, tmp_path):
     honest_run.write_run(tmp_path)
     (tmp_path / REPLAY).write_text(text)
     done = verify(tmp_path)
-    assert (done.exit_code, done.stderr[:10]) == (2, "privplan: ")
+    assert done.exit_code == 2
+    assert done.stderr[:10] == "privplan: "
 
 
 @pytest.mark.parametrize(

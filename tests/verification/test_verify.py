@@ -217,10 +217,8 @@ def test_realised_epsilon_is_the_planned_mechanism_s(tmp_path):
         _, budget, ratio, sigma = honest_run.GROUPS[group.group]
         history = History.repeated(Release(sigma, ratio), 30)
         spent = accountant("pld").epsilon(history, group.delta, Relation.ADD_REMOVE)
-        assert (group.realised_lower, group.realised_upper) == (
-            spent.lower,
-            spent.upper,
-        )
+        assert group.realised_lower == spent.lower
+        assert group.realised_upper == spent.upper
         assert group.realised_lower <= group.realised_upper <= group.realised_rdp
         assert group.headroom == pytest.approx(budget - spent.upper)
         assert group.planned == spent.upper

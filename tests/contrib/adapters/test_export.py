@@ -92,16 +92,15 @@ def test_projects_are_complete(tmp_path, target, names):
 def test_json_has_every_number(tmp_path):
     exported(tmp_path, "json")
     data = json.loads((tmp_path / "out" / "deployment.json").read_text())
-    assert (data["sampling"], data["relation"], data["rounds"]) == (
-        "poisson",
-        "add_remove",
-        5,
-    )
+    assert data["sampling"] == "poisson"
+    assert data["relation"] == "add_remove"
+    assert data["rounds"] == 5
     strict, loose = data["groups"]
     assert strict["rounds"] == [
         {"rounds": 5, "sampling_ratio": 0.1, "noise_multiplier": 2.0}
     ]
-    assert (strict["scale"], loose["scale"]) == (0.75, 1.0)
+    assert strict["scale"] == 0.75
+    assert loose["scale"] == 1.0
     assert (
         strict["noise_std_of_first_round"] == loose["noise_std_of_first_round"] == 0.75
     )

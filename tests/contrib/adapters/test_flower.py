@@ -176,7 +176,8 @@ def test_the_accountant_of_a_group(version):
     assert figures["replace_one"] == pytest.approx(2.125, abs=0.001)
     assert figures["again"] == pytest.approx(figures["ours"], rel=1e-4)
     assert 6.98e-5 <= figures["delta"] <= 1.01 * 6.98e-5
-    assert (figures["refused_round"], figures["releases"]) == (47, 46)
+    assert figures["refused_round"] == 47
+    assert figures["releases"] == 46
     assert figures["before"] <= 2.0
     assert figures["error"].startswith("population_size: must be 6000")
 

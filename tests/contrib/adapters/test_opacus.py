@@ -254,7 +254,8 @@ def test_gradients_that_are_not_finite_add_nothing(tmp_path):
         stepper.step()
         assert all(values.isfinite().all() for values in private.parameters())
         share = read_ledger(tmp_path, plan(rounds=2).digest).records[0].shares[0]
-    assert (share.excluded, share.cohort) == (1, len(inputs))
+    assert share.excluded == 1
+    assert share.cohort == len(inputs)
 
 
 def test_the_guarded_engine_has_the_plan_in_epochs(tmp_path):

@@ -138,7 +138,8 @@ def test_deltas_of_another_section_or_accountant_are_not_judged(tmp_path):
     text = "noise_multiplier: 1.1\ntarget_delta: {}\nstopping:\n  delta: 0.001\n"
     assert Input(text.format("1e-6"), "yaml").linted(tmp_path).alarms == []
     (alarm,) = Input(text.format("0.01"), "yaml").linted(tmp_path).alarms
-    assert (alarm.code, alarm.line) == ("delta", 2)
+    assert alarm.code == "delta"
+    assert alarm.line == 2
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,8 @@ def test_a_public_input(name, tmp_path):
         assert all(
             line.line for line in findings.read if "noise multiplier" in line.text
         )
-        assert (findings.undetermined, findings.not_understood) == ([], [])
+        assert findings.undetermined == []
+        assert findings.not_understood == []
     for words in row.get("named", ()):
         assert words in said_of(findings)
 

@@ -232,7 +232,8 @@ def test_personal_methods_keep_the_budgets_of_records(name, tmp_path):
     assert verdict.kept, verdict.checks
     body = 2080 if name == "CENTAUR" else 2410
     for line in run.ledger.records:
-        assert (line.unit, line.dimension) == ("record", line.steps * body)
+        assert line.unit == "record"
+        assert line.dimension == line.steps * body
         assert line.residual is not None
     for group, spent in zip(run.plan.groups, verdict.groups, strict=True):
         assert spent.realised_upper <= group.epsilon

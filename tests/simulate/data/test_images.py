@@ -372,7 +372,8 @@ def test_colour_becomes_its_mean():
     grey = fitted(data, (1, 8, 8))
     expected = np.round(data.train_x.numpy().astype(float).mean(1, keepdims=True))
     assert np.array_equal(grey.train_x.numpy(), expected)
-    assert (grey.mean, grey.std) == (30.0, 3.0)
+    assert grey.mean == 30.0
+    assert grey.std == 3.0
     assert grey.train_x.dtype == torch.uint8
 
 

@@ -30,7 +30,19 @@ from tests.simulate import tiny
 LABELS = np.random.default_rng(0).integers(0, 10, 4000)
 GROUPS = tiny.plan().groups
 CLIENTS = 400
-WIDE = tuple(group.model_copy(update={"clients": CLIENTS // 2}) for group in GROUPS)
+
+
+def groups_of(clients):
+    """The two groups of the tiny plan with so many clients each."""
+    return tuple(group.model_copy(update={"clients": clients}) for group in GROUPS)
+
+
+WIDE = groups_of(CLIENTS // 2)
+
+
+def spread_of(text, groups=WIDE, seed=3, labels=LABELS):
+    """Records of a partition that is named by its text."""
+    return partition(scheme(text), labels, groups, seed)
 
 
 def label_counts(spread):
@@ -58,22 +70,22 @@ def test_every_partition_can_be_recorded(text):
 
 @pytest.mark.parametrize("text", WRITTEN)
 def test_every_record_is_at_one_client_and_nobody_is_empty(text):
-    spread = partition(scheme(text), LABELS, WIDE, seed=3)
+    spread = spread_of(text)
     np.testing.assert_array_equal(np.sort(spread.order), np.arange(len(LABELS)))
     assert np.diff(spread.starts).min() >= 1
     clients = np.sort(np.concatenate(spread.members))
     np.testing.assert_array_equal(clients, np.arange(CLIENTS))
-    again = partition(scheme(text), LABELS, WIDE, seed=3)
+    again = spread_of(text)
     np.testing.assert_array_equal(spread.order, again.order)
-    of_another_seed = partition(scheme(text), LABELS, WIDE, seed=4)
+    of_another_seed = spread_of(text, seed=4)
     assert not np.array_equal(spread.order, of_another_seed.order)
 
 
 def test_dirichlet_is_skewed_and_even_in_size():
-    spread = partition(scheme("dirichlet:0.3"), LABELS, WIDE, seed=3)
+    spread = spread_of("dirichlet:0.3")
     assert set(np.diff(spread.starts)) == {10}
     share = label_counts(spread).max(axis=1) / 10
-    iid = partition(scheme("iid"), LABELS, WIDE, seed=3)
+    iid = spread_of("iid")
     plain = label_counts(iid).max(axis=1) / 10
     # The largest of ten symmetric Dirichlet(0.3) shares is 0.52 on average (by
     # simulation); the mix at hand is drained towards the end, and ten records scatter
@@ -83,7 +95,7 @@ def test_dirichlet_is_skewed_and_even_in_size():
 
 
 def test_by_class_gives_the_labels_to_one_group_alone():
-    spread = partition(scheme("by-class:strict=0,8,9"), LABELS, WIDE, seed=3)
+    spread = spread_of("by-class:strict=0,8,9")
     counts = label_counts(spread)
     strict = counts[spread.members[0]]
     loose = counts[spread.members[1]]
@@ -92,36 +104,42 @@ def test_by_class_gives_the_labels_to_one_group_alone():
     assert abs(strict.sum() - 2000) <= 1
 
 
-def test_partitions_that_do_not_fit_are_refused():
-    with pytest.raises(InputError, match="must name one of the groups strict, loose"):
-        partition(scheme("by-class:nobody=1"), LABELS, WIDE, seed=0)
-    with pytest.raises(InputError, match="must name labels of the data set"):
-        partition(scheme("by-class:strict=11"), LABELS, WIDE, seed=0)
-    for text in ("iid", "dirichlet:1", "by-class:strict=1", "dominant:20"):
-        with pytest.raises(
-            InputError, match="must not exceed the 300 training records"
-        ):
-            partition(scheme(text), LABELS[:300], WIDE, seed=0)
-    with pytest.raises(InputError, match=r"4000 training records .* at 11 per client"):
-        partition(scheme("pathological:11"), LABELS, WIDE, seed=0)
-    with pytest.raises(
-        InputError, match="must name the plan's 400 clients in pathological:N,S"
-    ):
-        partition(scheme("pathological:500,2"), LABELS, WIDE, seed=0)
-    with pytest.raises(
-        InputError, match="must leave records of 5 classes for each client"
-    ):
-        partition(scheme("pathological:5"), LABELS % 4, WIDE, seed=0)
+NO_FIT = {
+    "by-class:nobody=1": "must name one of the groups strict, loose",
+    "by-class:strict=11": "must name labels of the data set",
+    "pathological:11": r"4000 training records .* at 11 per client",
+    "pathological:500,2": "must name the plan's 400 clients in pathological:N,S",
+}
+
+
+@pytest.mark.parametrize("text", NO_FIT)
+def test_partitions_that_do_not_fit_are_refused(text):
+    with pytest.raises(InputError, match=NO_FIT[text]):
+        spread_of(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["iid", "dirichlet:1", "by-class:strict=1", "dominant:20"]
+)
+def test_more_clients_than_records_are_refused(text):
+    few_records = "must not exceed the 300 training records"
+    with pytest.raises(InputError, match=few_records):
+        spread_of(text, labels=LABELS[:300])
+
+
+def test_classes_that_do_not_suffice_are_refused():
+    few_classes = "must leave records of 5 classes for each client"
+    with pytest.raises(InputError, match=few_classes):
+        spread_of("pathological:5", labels=LABELS % 4)
     rare = np.repeat(np.arange(6), [1990, 2000, 1, 1, 1, 7])
-    with pytest.raises(
-        InputError, match="must leave each client a record of its dominant"
-    ):
-        partition(scheme("dominant:0"), rare, WIDE, seed=0)
+    no_dominant = "must leave each client a record of its dominant"
+    with pytest.raises(InputError, match=no_dominant):
+        spread_of("dominant:0", labels=rare)
 
 
 def test_a_million_clients_hold_records_without_a_list_of_them():
-    many = tuple(group.model_copy(update={"clients": 500_000}) for group in GROUPS)
-    spread = partition(scheme("iid:10"), LABELS, many, seed=3)
+    many = groups_of(500_000)
+    spread = spread_of("iid:10", many)
     for value in vars(spread).values():
         assert not isinstance(value, np.ndarray)
     records = np.array([spread.records(client) for client in (0, 7, 999_999)])
@@ -135,14 +153,13 @@ def test_a_million_clients_hold_records_without_a_list_of_them():
     assert abs(counts - 10).max() < 6 * np.sqrt(10)
     distribution = spread.label_distribution(spread.members[0], LABELS, 10)
     np.testing.assert_allclose(distribution, np.bincount(LABELS) / len(LABELS))
-    with pytest.raises(
-        InputError, match="must not exceed the 4000 training records in iid:SIZE"
-    ):
-        partition(scheme("iid:4001"), LABELS, many, seed=3)
+    too_large = "must not exceed the 4000 training records in iid:SIZE"
+    with pytest.raises(InputError, match=too_large):
+        spread_of("iid:4001", many)
 
 
 def test_records_of_few_clients_are_drawn_once(monkeypatch):
-    spread = partition(scheme("iid:10"), LABELS, WIDE, seed=3)
+    spread = spread_of("iid:10")
     chosen = np.array([5, 0, CLIENTS - 1])
     expected = [spread.records(client) for client in chosen]
     drawn = []
@@ -152,26 +169,27 @@ def test_records_of_few_clients_are_drawn_once(monkeypatch):
         return streams(*words, clients=clients)
 
     monkeypatch.setattr(of_clients, "streams", counted)
-    np.testing.assert_array_equal(spread.records_of(chosen), expected)
-    np.testing.assert_array_equal(spread.records_of(chosen[::-1]), expected[::-1])
-    np.testing.assert_array_equal(spread.records_of(np.array([7, 0]))[1], expected[1])
+    assert_equal = np.testing.assert_array_equal
+    assert_equal(spread.records_of(chosen), expected)
+    assert_equal(spread.records_of(chosen[::-1]), expected[::-1])
+    assert_equal(spread.records_of(np.array([7, 0]))[1], expected[1])
     assert drawn == [3, 0, 1]
     monkeypatch.setattr(of_clients, "KEPT_INDICES", 10 * CLIENTS - 1)
-    many = partition(scheme("iid:10"), LABELS, WIDE, seed=3)
-    np.testing.assert_array_equal(many.records_of(chosen), expected)
-    np.testing.assert_array_equal(many.records_of(chosen), expected)
+    many = spread_of("iid:10")
+    assert_equal(many.records_of(chosen), expected)
+    assert_equal(many.records_of(chosen), expected)
     assert drawn == [3, 0, 1, 3, 3]
 
 
 def test_a_shared_record_is_found_after_few_clients():
-    many = tuple(group.model_copy(update={"clients": 500_000}) for group in GROUPS)
-    spread = partition(scheme("iid:10"), LABELS, many, seed=3)
+    many = groups_of(500_000)
+    spread = spread_of("iid:10", many)
     record = first_shared_record(spread, len(LABELS))
     # Of 4,000 records no more than 400 clients hold 10 each.
     clients = np.concatenate(spread.members)[:400]
     assert sum(record in spread.records(client) for client in clients) > 1
-    pair = tuple(group.model_copy(update={"clients": 1}) for group in GROUPS)
-    few = partition(scheme("iid:1"), LABELS, pair, seed=3)
+    pair = groups_of(1)
+    few = spread_of("iid:1", pair)
     assert first_shared_record(few, len(LABELS)) is None
     with pytest.raises(InputError, match=r"one client for DPFedAvg, .* found 'iid:10'"):
         require_disjoint("DPFedAvg", scheme("iid:10"), spread, len(LABELS))
@@ -182,13 +200,11 @@ def test_methods_that_protect_records_refuse_shared_ones(name, short_plan, tmp_p
     plan = short_plan
     if name == "PFA":  # it protects clients or records, as the plan does
         prepare(Request(plan, name, "digits", tmp_path, partition="iid:40"))
-        plan = by_record(
-            plan, {group.name: 40 for group in plan.groups}, weights="population"
-        )
+        holdings = {group.name: 40 for group in plan.groups}
+        plan = by_record(plan, holdings, weights="population")
     request = Request(plan, name, "digits", tmp_path, partition="iid:40", own_unit=True)
-    with pytest.raises(
-        InputError, match="partition: must leave each record with one client"
-    ):
+    shared = "partition: must leave each record with one client"
+    with pytest.raises(InputError, match=shared):
         prepare(request)
 
 
@@ -198,18 +214,15 @@ def test_natural_clients_are_whole_people():
     chosen = [spread.person(client) for client in range(CLIENTS)]
     assert len(set(chosen)) == CLIENTS
     for client, person in enumerate(chosen):
-        np.testing.assert_array_equal(
-            spread.records(client), np.flatnonzero(people == person)
-        )
+        records = np.flatnonzero(people == person)
+        np.testing.assert_array_equal(spread.records(client), records)
     assert max(chosen) > CLIENTS  # not the first ones
-    with pytest.raises(
-        InputError, match=r"groups\.clients: must not exceed the 7 people"
-    ):
+    few_people = r"groups\.clients: must not exceed the 7 people"
+    with pytest.raises(InputError, match=few_people):
         partition(scheme("natural"), LABELS, WIDE, seed=3, people=people % 7)
-    with pytest.raises(
-        InputError, match="partition: must not be natural for a data set that"
-    ):
-        partition(scheme("natural"), LABELS, WIDE, seed=3)
+    no_people = "partition: must not be natural for a data set that"
+    with pytest.raises(InputError, match=no_people):
+        spread_of("natural")
 
 
 @given(
@@ -237,7 +250,7 @@ def test_pathological_keeps_its_limit_for_classes_of_any_size(
 
 def test_dominant_classes_make_up_the_rest_of_a_client():
     labels = np.arange(4000) % 10
-    ten = tuple(group.model_copy(update={"clients": 5}) for group in GROUPS)
+    ten = groups_of(5)
     spread = partition(scheme("dominant:20"), labels, ten, seed=3)
     kinds = []
     for client in range(10):
@@ -265,7 +278,7 @@ def test_a_run_trains_on_what_clients_hold(text, short_plan, tmp_path):
 
 
 DIGITS = load("digits")
-TENS = tuple(group.model_copy(update={"clients": 10}) for group in tiny.plan().groups)
+TENS = groups_of(10)
 
 
 def test_own_test_records_have_the_client_s_label_mix():
@@ -292,12 +305,14 @@ def threes_and_eights(rows):
 
 def test_own_test_depends_on_seed_and_client_alone():
     spread = partition(scheme("iid:40"), DIGITS.train_y.numpy(), TENS, seed=1)
-    first = personal_test_records(DIGITS, spread, 3, seed=1)
-    np.testing.assert_array_equal(
-        first, personal_test_records(DIGITS, spread, 3, seed=1)
-    )
-    assert not np.array_equal(first, personal_test_records(DIGITS, spread, 4, seed=1))
-    assert not np.array_equal(first, personal_test_records(DIGITS, spread, 3, seed=2))
+
+    def rows_of(client, seed):
+        return personal_test_records(DIGITS, spread, client, seed=seed).tolist()
+
+    rows = rows_of(3, seed=1)
+    assert rows_of(3, seed=1) == rows
+    assert rows_of(4, seed=1) != rows
+    assert rows_of(3, seed=2) != rows
 
 
 @pytest.mark.parametrize("max_records", [4, 100])
@@ -324,7 +339,8 @@ def test_people_are_tested_on_their_own_records(max_records):
 def test_a_part_keeps_the_classes_and_the_test_records():
     whole = load("digits")
     part = load("Digits:100")
-    assert (len(part.train_y), part.name) == (100, "digits:100")
+    assert len(part.train_y) == 100
+    assert part.name == "digits:100"
     assert torch.equal(part.test_x, whole.test_x)
     shares = np.bincount(whole.train_y.numpy()) * 100 / len(whole.train_y)
     assert (abs(np.bincount(part.train_y.numpy()) - shares) <= 1).all()

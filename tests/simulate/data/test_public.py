@@ -147,7 +147,8 @@ def test_a_seeded_run_on_data_of_no_known_digest_is_not_published(
     monkeypatch.setattr("privplan.public_data.DIGESTS", {})
     run = simulate.train(short_plan, dataset="digits", folder=folder)
     verdict = run.verdict
-    assert (verdict.outcome, verdict.level) == ("kept", "executed")
+    assert verdict.outcome == "kept"
+    assert verdict.level == "executed"
     assert verdict.is_unseen_simulation
     assert verdict.why_unseen == "no digest of digits is published"
     with pytest.raises(UnverifiedRunError, match="must be executed again"):

@@ -235,7 +235,8 @@ def test_batches_that_a_thread_assembles_change_no_bit(monkeypatch):
     theta_ahead, chain_ahead, sizes_ahead = three_rounds(setting, by_group)
     assert threads == {"batches_0"}
     assert torch.equal(theta, theta_ahead)
-    assert (chain, sizes) == (chain_ahead, sizes_ahead)
+    assert chain == chain_ahead
+    assert sizes == sizes_ahead
 
 
 ACROSS = [

@@ -243,7 +243,9 @@ def test_no_protection_is_booked_as_none():
     [release] = unprotected().release(1, sums(), WEIGHTS, drawn_noise)
     assert torch.equal(release.vector, torch.full((SIZE,), 6.0))
     record = release.record
-    assert (record.family, record.noise_std, record.dimension) == ("none", 0, 0)
+    assert record.family == "none"
+    assert record.noise_std == 0
+    assert record.dimension == 0
 
 
 BANDS = 3

@@ -131,18 +131,17 @@ def test_the_command_writes_a_spec_with_its_evidence(tmp_path):
     answer("proxy", "tune", tmp_path / "spec.yaml", *arguments)
     assert output.read_text().startswith(TEXT.split("local:")[0])  # comments stay
     evidence = json.loads((tmp_path / "tuned.evidence.json").read_text())
-    assert (evidence["rounds"], evidence["model"], evidence["seeds"]) == (
-        4,
-        "mlp-digits",
-        2,
-    )
+    assert evidence["rounds"] == 4
+    assert evidence["model"] == "mlp-digits"
+    assert evidence["seeds"] == 2
     assert evidence["accuracy"] == fmean(evidence["trials"][0]["scores"])
     plan = solve(output, second_opinion=False)
     recipe = plan.spec.recipe
     assert recipe.source == "tuned"
     assert recipe.replaced == {"local": {"steps": 2, "learning_rate": 0.2}}
     baseline = uniform(plan.spec).spec
-    assert (baseline.local.learning_rate, baseline.clipping_norm) == (0.2, 1.0)
+    assert baseline.local.learning_rate == 0.2
+    assert baseline.clipping_norm == 1.0
     assert baseline.server is None
     assert any("public or proxy data" in line for line in recipe_lines(plan))
     assert evidence["recipe"] == fields_digest(plan.spec.model_dump(mode="json"))

@@ -173,7 +173,8 @@ def test_releases_that_are_not_stored_are_replaced_by_those_of_all_rounds(
     assert (folder / VECTORS).stat().st_size == 2410 * 4
     assert judge(load_run(folder), 0).kept
     report = replayed(folder, 1, seed=1)
-    assert (report.outcome, report.reason) == ("not shown", f"missing: {NOT_STORED}")
+    assert report.outcome == "not shown"
+    assert report.reason == f"missing: {NOT_STORED}"
     whole = replayed(folder)
     assert whole.outcome == "passed", whole.reason
     assert comparison(whole, "accuracy") == (1, 0)
@@ -322,7 +323,8 @@ def test_an_evaluation_of_any_round_that_was_not_reached_fails(field, run):
         changed[index] = point.model_copy(update={field: 0.99})
         record.model_copy(update={"metrics": tuple(changed)}).save(run)
         [difference] = replayed(run, rounds=1).differences
-        assert (difference.round, difference.name) == (point.round, "metrics")
+        assert difference.round == point.round
+        assert difference.name == "metrics"
 
 
 def test_a_replay_counts_for_the_record_that_it_was_made_of(run):
@@ -390,7 +392,8 @@ def test_without_evidence_nothing_is_shown_and_nothing_differs(run):
 def test_an_algorithm_that_is_not_supported_is_not_shown(tmp_path):
     execute(Request(short_plan(), "HyperFL", "digits", tmp_path / "run", own_unit=True))
     report = replayed(tmp_path / "run")
-    assert (report.outcome, report.exit_code) == ("not shown", 5)
+    assert report.outcome == "not shown"
+    assert report.exit_code == 5
     assert "HyperFL cannot be executed again" in report.reason
 
 

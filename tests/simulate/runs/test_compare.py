@@ -89,7 +89,9 @@ def test_methods_of_two_units_are_not_compared():
         "1 of 1 method that protects each record; 1 method protects nobody"
     )
     client, record, nobody = units_apart(rows).values()
-    assert (client, record, nobody) == (rows[:2], [rows[2]], [rows[3]])
+    assert client == rows[:2]
+    assert record == [rows[2]]
+    assert nobody == [rows[3]]
     one_unit = [row for row in rows if row.unit != "record"]
     assert list(units_apart(one_unit).values()) == [one_unit]
 

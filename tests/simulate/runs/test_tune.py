@@ -139,7 +139,8 @@ def assert_shown(rows, chosen):
     """The table has the tuned values, and no validation scores."""
     _, columns, cells, _ = printed_table("a title", rows, chosen)
     values = chosen["DP2-FedSAM"]
-    assert (columns[-1], cells[1][-1][:2]) == ("tuned", "C=")
+    assert columns[-1] == "tuned"
+    assert cells[1][-1][:2] == "C="
     assert "rho=" in cells[1][-1]
     assert "validation" not in cells[1][-1]
     assert values["validation"] >= values["validation_default"]
