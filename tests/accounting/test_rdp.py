@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.integrate import quad
 from scipy.stats import norm
 
@@ -63,7 +64,7 @@ def test_equals_opacus_at_every_order(opacus_rdp, sigma, q):
             q=q, noise_multiplier=sigma, steps=1, orders=[float(a) for a in orders]
         )
     ours = rdp.rdp_of_release(Release(sigma, q), AR)[: orders.size]
-    np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=3e-12)
+    assert_allclose(ours, theirs, rtol=1e-10, atol=3e-12)
 
 
 def test_conversion_equals_opacus(opacus_rdp):
@@ -79,7 +80,7 @@ def test_conversion_equals_opacus(opacus_rdp):
 @pytest.mark.parametrize(("relation", "distance"), [(AR, 1), (ZO, 1), (RO, 2)])
 def test_full_participation_is_the_gaussian_closed_form(relation, distance):
     ours = rdp.rdp_of_release(Release(2.0, 1.0, FULL), relation)
-    np.testing.assert_allclose(ours, rdp.ORDERS * distance**2 / (2 * 2.0**2))
+    assert_allclose(ours, rdp.ORDERS * distance**2 / (2 * 2.0**2))
 
 
 @pytest.mark.parametrize(("sigma", "q"), [(0.5, 0.2), (1.5, 0.02), (6.0, 0.4)])
@@ -111,11 +112,11 @@ def test_poisson_replace_one_approaches_full_participation(sigma):
     full = rdp.rdp_of_release(Release(sigma, 1.0, FULL), RO)
     # At larger orders even the rarest absence hides something.
     low = np.isfinite(almost) & (3 * sigma**2 + 1 > rdp.ORDERS)
-    np.testing.assert_allclose(almost[low], full[low], rtol=1e-4)
+    assert_allclose(almost[low], full[low], rtol=1e-4)
 
 
 def test_fixed_size_add_remove_is_poisson_at_half_the_noise():
-    np.testing.assert_array_equal(
+    assert_array_equal(
         rdp.rdp_of_release(Release(3.0, 0.1, FIXED), AR),
         rdp.rdp_of_release(Release(1.5, 0.1), AR),
     )

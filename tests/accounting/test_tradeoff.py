@@ -5,6 +5,7 @@ from itertools import starmap
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from scipy.special import ndtr, ndtri
 from scipy.stats import norm
 
@@ -26,7 +27,7 @@ def test_gaussian_mechanism(mu):
     assert curve.mu == pytest.approx(mu, rel=1e-6)
     exact = ndtr(ndtri(np.array(curves.LEVELS)) + mu)
     assert np.all(np.array(curve.true_positives) >= exact - 1e-12)
-    np.testing.assert_allclose(curve.true_positives, exact, rtol=2e-3)
+    assert_allclose(curve.true_positives, exact, rtol=2e-3)
 
 
 def test_curve_is_a_trade_off():
@@ -48,13 +49,13 @@ def test_randomised_response_by_hand():
     # Pure epsilon = log 3: the true-positive rate is at most 3 a, and 1 - (1 - a) / 3.
     epsilons = np.array([math.log(3)])
     rates = curves.true_positive(epsilons, np.array([0.0]), (0.0, 0.1, 0.25, 0.7))
-    np.testing.assert_allclose(rates, [0.0, 0.3, 0.75, 0.9], rtol=1e-12)
+    assert_allclose(rates, [0.0, 0.3, 0.75, 0.9], rtol=1e-12)
 
 
 def test_nothing_released_and_everything_released():
     silent = curves.tradeoff(lambda epsilons: np.zeros_like(epsilons), 1e-5, 0.0)
     assert silent.advantage == silent.mu == 0
-    np.testing.assert_allclose(silent.true_positives, curves.LEVELS)
+    assert_allclose(silent.true_positives, curves.LEVELS)
     naked = curves.tradeoff(lambda epsilons: np.ones_like(epsilons), 1e-5, math.inf)
     assert naked.advantage == 1
     assert math.isinf(naked.mu)
@@ -73,7 +74,7 @@ def test_profile_agrees_with_dp_accounting(sigma, q, rounds):
     ours = curves.profile_of(History.repeated(Release(sigma, q), rounds), "add_remove")
     epsilons = np.array([0.0, 0.05, 0.3, 1.0, 3.0])
     expected = theirs.get_delta_for_epsilon(epsilons)
-    np.testing.assert_allclose(ours(epsilons), expected, rtol=2e-2, atol=1e-9)
+    assert_allclose(ours(epsilons), expected, rtol=2e-2, atol=1e-9)
 
 
 def test_profile_is_consistent_with_epsilon():

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.random import default_rng
 from scipy import stats
 from scipy.optimize import linprog
 
@@ -28,14 +29,14 @@ VIOLATIONS = 11
 
 def gaussian_scores(mu, canaries, seed):
     """Canaries of the Gaussian mechanism: N(0, 1), or N(mu, 1) for those who are in."""
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     included = rng.random(canaries) < 0.5
     return rng.normal(size=canaries) + mu * included, included
 
 
 def answered(epsilon, canaries, seed):
     """Canaries of randomised response, which is (epsilon, 0)-DP and no better."""
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     included = rng.random(canaries) < 0.5
     honest = rng.random(canaries) < 1 / (1 + np.exp(-epsilon))
     # The small noise breaks ties.
@@ -45,7 +46,7 @@ def answered(epsilon, canaries, seed):
 
 def sampled(ratio, sigma, rounds, canaries, seed):
     """Canaries of the Poisson-sampled Gaussian, scored as the simulator does."""
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     included = rng.random(canaries) < 0.5
     is_taking_part = (rng.random((rounds, canaries)) < ratio) & included
     seen = is_taking_part + sigma * rng.normal(size=(rounds, canaries))
@@ -188,7 +189,7 @@ def test_no_more_violations_than_the_confidence_allows(name, mechanism):
 
 @pytest.mark.parametrize("name", auditors())
 def test_more_confidence_never_raises_a_bound(name):
-    source = np.random.default_rng(7)
+    source = default_rng(7)
     for _ in range(4):
         included = source.random(150) < 0.5
         scores = source.normal(size=150) + included * source.uniform(0, 5)
@@ -203,7 +204,7 @@ def test_more_confidence_never_raises_a_bound(name):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run") / "out"
-    plan = solve(digits_spec(rounds=2), second_opinion=False)
+    plan = solve(digits_spec(rounds=2))
     execute(Request(plan, "planned", "digits", folder, canaries=20))
     return load_run(folder)
 

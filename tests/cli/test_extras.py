@@ -18,7 +18,7 @@ from tests.planning.problems import spec_data
 @pytest.fixture
 def plan_file(tmp_path):
     path = tmp_path / "plan.json"
-    solve(Spec.parse(spec_data()), second_opinion=False).save(path)
+    solve(Spec.parse(spec_data())).save(path)
     return path
 
 

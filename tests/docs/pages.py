@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.random import default_rng
 
 DIGITS = ("init --preset digits -o spec.yaml", "solve spec.yaml -o plan.json")
 PLANNED = ("init --preset digits-planned -o spec.yaml", DIGITS[1])
@@ -53,7 +54,7 @@ ELSEWHERE = {
 
 def write_idx(folder, name, train, test):
     """Random images in the layout of MNIST, for pages that name its data sets."""
-    generator = np.random.default_rng(0)
+    generator = default_rng(0)
     target = folder / name / "raw"
     target.mkdir(parents=True)
     for part, count in (("train", train), ("t10k", test)):
@@ -71,7 +72,7 @@ def _tracking(folder):
     import privplan
     import simulate
 
-    x = np.random.default_rng(0).normal(size=(300, 1, 8, 8)).astype(np.float32)
+    x = default_rng(0).normal(size=(300, 1, 8, 8)).astype(np.float32)
     group = np.array(["strict", "medium", "loose"])[np.arange(300) // 100]
     plan = privplan.Plan.load(folder / "plan.json")
     test = simulate.Data(x[:50], np.arange(50) % 10)

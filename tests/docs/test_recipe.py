@@ -20,5 +20,5 @@ DOCS = Path(__file__).parents[2] / "docs"
 def test_examples_are_fields_of_a_spec(page, field):
     blocks = re.findall(r"```yaml\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
     [block] = [load_yaml(text, "example") for text in blocks if text.startswith(field)]
-    plan = solve(Spec.parse({**DATA, **block}), second_opinion=False)
+    plan = solve(Spec.parse({**DATA, **block}))
     assert getattr(plan.spec, field) is not None

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 
 from simulate.components import LocalResult, LocalRule, Transform, TransformContext
 from simulate.engine.cohort import client_updates
@@ -47,7 +48,7 @@ def stretched():
 def test_none_enters_the_sum(vector):
     algorithm = replace(build("FedAvg"), local=sending(vector))
     step, records, _ = one_round(tiny.setting(algorithm, pixels=(1, 255, 1, 4)))
-    np.testing.assert_allclose(step, FINITE, rtol=1e-6)
+    assert_allclose(step, FINITE, rtol=1e-6)
     assert [(share.excluded, share.cohort) for share in records[0].shares] == [
         (1, 2),
         (0, 2),

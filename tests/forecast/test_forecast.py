@@ -191,7 +191,7 @@ def test_a_plan_keeps_its_forecast_and_without_one_its_digest(folder):
         "solve", folder / "spec.yaml", f"--forecast={folder / 'proxy.json'}", "-o", out
     )
     plan = Plan.load(out)
-    plain_plan = solve(folder / "spec.yaml", second_opinion=False)
+    plain_plan = solve(folder / "spec.yaml")
     assert "forecast" not in json.loads(plain_plan.to_json())
     assert plan.forecast is not None
     assert plan.model_copy(update={"forecast": None}).digest == plain_plan.digest
@@ -241,14 +241,10 @@ def test_the_least_budget_or_cohort_reaches_the_target(unknown, changes):
     spec = Spec.parse(data)
     model = Forecaster(table(16))
     coverage = even_coverage(spec, 4)
-    own_accuracy = model.accuracy(
-        features.plan_features(solve(spec, second_opinion=False)), coverage
-    )
+    own_accuracy = model.accuracy(features.plan_features(solve(spec)), coverage)
     target = 100 * own_accuracy - 3
     expect = partial(with_forecast, model=model, coverage=coverage)
-    plan = solve_for(
-        spec, {"accuracy": target}, unknown, forecast=expect, second_opinion=False
-    )
+    plan = solve_for(spec, {"accuracy": target}, unknown, forecast=expect)
     assert plan.forecast.accuracy == pytest.approx(target / 100, abs=0.002)
     if unknown == "epsilon":
         assert plan.spec.groups[0].epsilon < spec.groups[0].epsilon
@@ -267,7 +263,7 @@ EXCLUSIVE = {"strict": [0.7, 0.1, 0.1, 0.1], "loose": [0.1, 0.3, 0.3, 0.3]}
 @pytest.fixture(scope="module")
 def two_groups():
     spec = Spec.parse(load_yaml(TEXT, "spec") | {"groups": TWO_GROUPS})
-    return solve(spec, second_opinion=False)
+    return solve(spec)
 
 
 def test_an_interval_covers_groups_alike_and_a_strict_group_apart(two_groups, model):
@@ -294,7 +290,7 @@ def test_an_interval_covers_groups_alike_and_a_strict_group_apart(two_groups, mo
 )
 def test_a_forecast_states_what_it_assumes(model, changes, phrase):
     data = load_yaml(TEXT, "spec") | {"groups": TWO_GROUPS} | changes
-    plan = with_forecast(solve(Spec.parse(data), second_opinion=False), model, None)
+    plan = with_forecast(solve(Spec.parse(data)), model, None)
     assert phrase in forecast_lines(plan)[0]
     assert Plan.parse(json.loads(plan.to_json())).forecast == plan.forecast
 

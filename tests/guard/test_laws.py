@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.random import default_rng
 
 from privplan.book.entry import booking_of
 from privplan.book.spending import spendings
@@ -58,12 +59,12 @@ def another_size(cohorts):
 
 def deployed(folder, plan, change, monkeypatch):
     """A finished run of a guard whose cohorts were changed before it used them."""
-    source = np.random.default_rng(5).integers(2**32)
+    source = default_rng(5).integers(2**32)
     [group] = plan.groups
     law = plan.law_of(group).law
     drawn = {}
     for round_ in range(1, plan.spec.rounds + 1):
-        stream = np.random.default_rng([source, law.stream_round(round_)])
+        stream = default_rng([source, law.stream_round(round_)])
         positions = law.draw(stream, CLIENTS, group.sampling_ratio, round_)
         drawn[round_] = tuple(np.asarray(positions).tolist())
     changed = change(drawn)

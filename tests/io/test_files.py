@@ -92,7 +92,7 @@ READERS = {
 def folder(tmp_path_factory):
     """A plan, a spec, and the first fields of the other kinds."""
     folder = tmp_path_factory.mktemp("kinds")
-    solve(make_spec(), second_opinion=False).save(folder / "plan.json")
+    solve(make_spec()).save(folder / "plan.json")
     (folder / "spec.json").write_text(json.dumps(spec_data()))
     for name in ("record", "verdict", "table"):
         fields = dict.fromkeys(FILES[name][1].model_fields, 1)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.random import default_rng
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
@@ -101,7 +102,7 @@ def sampled_delta(
     One that is added: z from N(-v, I), v along the mean column.
     """
     samples = 400_000
-    generator = np.random.default_rng(11)
+    generator = default_rng(11)
     moves = matrix(factors) / sigma
     rounds = len(moves)
     noise = generator.standard_normal((samples, rounds))
@@ -324,7 +325,7 @@ def test_rows_of_factors_for_the_last_model_hardly_fall() -> None:
 
 def test_each_client_draws_one_round_of_all_and_a_stopped_run_counts_it() -> None:
     drawn = {
-        t: LAW.draw(np.random.default_rng(LAW.stream_round(t)), 90, 1.0, t).tolist()
+        t: LAW.draw(default_rng(LAW.stream_round(t)), 90, 1.0, t).tolist()
         for t in range(1, 7)
     }
     clients = np.concatenate([*drawn.values()])
@@ -374,7 +375,7 @@ def test_persons_and_uses_without_a_proof_are_refused() -> None:
 
 def test_a_plan_stores_its_factors_and_refuses_others() -> None:
     groups = [{"name": "all", "clients": 60, "epsilon": 2.0}]
-    plan = solve(spec(groups=groups), second_opinion=False)
+    plan = solve(spec(groups=groups))
     assert plan.noise_factors is not None
     stored = json.loads(plan.to_json())
     assert Plan.parse(stored).noise_factors == plan.noise_factors

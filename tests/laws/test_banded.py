@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 import pytest
+from numpy.random import default_rng
 
 import privplan
 from privplan.accounting.accountant import accountant
@@ -54,7 +55,7 @@ def simulated_losses(rounds, sigma, samples):
     In each of the two blocks the client takes one of its two rounds at random.
     """
     moves = moved(ALLOCATION, rounds)
-    generator = np.random.default_rng(7)
+    generator = default_rng(7)
     choices = itertools.product((0, 3), (6, 9))
     means = np.array([moves[:, choice].sum(axis=1) for choice in choices])
     noise = sigma * generator.standard_normal((samples, rounds))
@@ -124,9 +125,7 @@ def test_evidence_of_choices_within_turns():
         range(3), clients.parts
     ).tolist()
     drawn = {
-        t: law.draw(
-            np.random.default_rng(law.stream_round(t)), clients, 1.0, t
-        ).tolist()
+        t: law.draw(default_rng(law.stream_round(t)), clients, 1.0, t).tolist()
         for t in range(1, 13)
     }
     for first in (1, 2, 3, 7, 8, 9):

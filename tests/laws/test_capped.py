@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from dp_accounting import NeighboringRelation, TruncatedSubsampledGaussianDpEvent
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
+from numpy.random import default_rng
 from scipy.stats import binom, norm
 
 import privplan
@@ -119,7 +120,7 @@ RATIO = 0.1
 @cache
 def honest_cohorts():
     """The cohorts of 3,000 rounds."""
-    generator = np.random.default_rng(3)
+    generator = default_rng(3)
     return [LAW.draw(generator, CLIENTS, RATIO, 1) for _ in range(3000)]
 
 
@@ -143,7 +144,7 @@ def test_cohorts_have_the_capped_law_and_never_more_than_the_cap():
 def test_a_cap_that_everybody_fits_leaves_everybody():
     assert LAW.cap(8, 1.0) == 8
     assert LAW.chance(8, 1.0) == 1
-    assert len(LAW.draw(np.random.default_rng(3), 8, 1.0, 1)) == 8
+    assert len(LAW.draw(default_rng(3), 8, 1.0, 1)) == 8
 
 
 def test_honest_cohorts_raise_no_alarm_and_others_do():
@@ -154,7 +155,7 @@ def test_honest_cohorts_raise_no_alarm_and_others_do():
     assert sum(alarms) <= 10
 
     cap = LAW.cap(CLIENTS, RATIO)
-    generator = np.random.default_rng(4)
+    generator = default_rng(4)
     free = generator.binomial(CLIENTS, RATIO, 3000).tolist()
     larger = [
         min(len(LAW.draw(generator, CLIENTS, 1.1 * RATIO, 1)), cap) for _ in range(100)

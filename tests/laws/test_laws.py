@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.random import default_rng
+from numpy.testing import assert_allclose
 from pydantic import TypeAdapter
 from scipy import stats
 from scipy.linalg import solve_triangular, sqrtm, toeplitz
@@ -87,7 +89,7 @@ def test_total_matches_scipy_binomtest_tails():
 
 
 def test_total_sees_doubled_participation():
-    counts = np.random.default_rng(3).binomial(2000, 0.04, 50)
+    counts = default_rng(3).binomial(2000, 0.04, 50)
     assert participation.total_p_value(counts.tolist(), 2000, 0.02) < FALSE_ALARM
 
 
@@ -102,7 +104,7 @@ def test_a_fixed_size_cohort_booked_as_poisson_is_seen():
 
 @pytest.mark.slow
 def test_dispersion_is_a_bound_on_honest_false_alarms():
-    rng = np.random.default_rng(4)
+    rng = default_rng(4)
     runs = 150
     for clients, ratio in [(2000, 0.02), (10, 0.1), (100, 0.9)]:
         p_values = [
@@ -115,7 +117,7 @@ def test_dispersion_is_a_bound_on_honest_false_alarms():
 
 
 def test_participation_law_is_the_convolution_of_binomials():
-    np.testing.assert_allclose(
+    assert_allclose(
         participation.participation_law({0.2: 12}),
         stats.binom.pmf(np.arange(13), 12, 0.2),
         rtol=1e-9,
@@ -128,11 +130,11 @@ def test_participation_law_is_the_convolution_of_binomials():
             [p if b else 1 - p for p, b in zip(chances, bits, strict=True)]
         )
     law = participation.participation_law({0.1: 3, 0.4: 2, 1.0: 1})
-    np.testing.assert_allclose(law, by_hand, atol=1e-15)
+    assert_allclose(law, by_hand, atol=1e-15)
 
 
 def test_preferred_clients_spread_the_participations():
-    rng = np.random.default_rng(7)
+    rng = default_rng(7)
     law = participation.participation_law({0.1: 40})
     sizes = np.arange(41)
     log_law = np.log(law)
@@ -187,7 +189,7 @@ def test_removing_another_client_moves_nobody(names, group, data):
 
 
 def cohorts(rounds, ratio, seed):
-    generator = np.random.default_rng(seed)
+    generator = default_rng(seed)
     return [LAW.draw(generator, CLIENTS, ratio, t) for t in range(1, rounds + 1)]
 
 
@@ -395,7 +397,7 @@ def losses_of_a_turn(bands, rounds, ratio, sigma, samples):
     C x + z.
     """
     factors = matrix(CyclicPoisson(bands), 0.5, rounds)
-    generator = np.random.default_rng(5)
+    generator = default_rng(5)
     # The first turn, whose columns are complete.
     columns = factors[:, ::bands]
     patterns = np.array([*itertools.product((0, 1), repeat=columns.shape[1])])

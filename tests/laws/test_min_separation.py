@@ -4,6 +4,7 @@ import math
 from itertools import combinations
 
 import numpy as np
+from numpy.random import default_rng
 from scipy.stats import norm
 
 from privplan.accounting.accountant import accountant
@@ -28,7 +29,7 @@ def test_the_privacy_is_that_of_one_gaussian():
 
 
 def test_the_most_of_a_client_is_that_of_every_choice():
-    draws = np.random.default_rng(2).integers(1, 15, (40, 12))
+    draws = default_rng(2).integers(1, 15, (40, 12))
     for attended in draws.tolist():
         max_count = 0
         for size in range(1, 5):
@@ -46,9 +47,7 @@ def test_the_most_of_a_client_is_that_of_every_choice():
 
 
 def test_evidence():
-    drawn = {
-        t: LAW.draw(np.random.default_rng(1), 50, 1.0, t).tolist() for t in range(1, 10)
-    }
+    drawn = {t: LAW.draw(default_rng(1), 50, 1.0, t).tolist() for t in range(1, 10)}
     assert not list(LAW.attendance_faults(drawn, 50))
     assert not list(
         LAW.cohort_faults([len(cohort) for cohort in drawn.values()], 50, 1.0, 1e-6)

@@ -95,7 +95,7 @@ def clipped_spec(**clipping):
 
 
 def test_every_group_of_a_plan_faces_its_own_noise_multiplier():
-    plan = solve(clipped_spec(share=0.1, quantile=0.7), second_opinion=False)
+    plan = solve(clipped_spec(share=0.1, quantile=0.7))
     assert plan.clipping.quantile == 0.7
     for group in plan.groups:
         update = plan.clipping.update_noise_multiplier / group.scale
@@ -153,7 +153,7 @@ def test_a_median_that_a_paper_does_not_pay_for_is_paid():
 
 
 def test_a_plan_whose_count_overspends_is_refused():
-    plan = solve(clipped_spec(), second_opinion=False)
+    plan = solve(clipped_spec())
     half = {"count_noise_multiplier": plan.clipping.count_noise_multiplier / 2}
     overspent = plan.clipping.model_dump() | half
     with pytest.raises(InputError, match="must leave each group its noise multiplier"):

@@ -39,8 +39,7 @@ def counts(plan):
 def test_every_group_counts_its_share(ratios, release, share):
     """0.85 where nothing is said; all weights at 1 are the shares of the clients."""
     plan = solve(
-        spec(planning={"ratios": ratios, "release": release, "least_share": share}),
-        second_opinion=False,
+        spec(planning={"ratios": ratios, "release": release, "least_share": share})
     )
     floor = 0.85 if share is None else share
     assert min(counts(plan)) >= floor - 1e-6
@@ -51,7 +50,7 @@ def test_a_least_weight_of_its_own_goes_before_the_share_of_others():
     """0.6 for the strict group leaves the others 0.4, shared by their clients."""
     data = spec().model_dump(mode="json")
     data["groups"][0]["min_weight"] = 0.6
-    plan = solve(Spec.parse(data), second_opinion=False)
+    plan = solve(Spec.parse(data))
     assert attention_lines(plan)[0].endswith(
         "planning.least_share 0.85 comes after min_weight"
     )
@@ -62,20 +61,16 @@ def test_a_least_weight_of_its_own_goes_before_the_share_of_others():
 
 def test_three_plans_stand_side_by_side():
     """Their noise is that of the plans which these specs have."""
-    plan = solve(spec(planning={"slack": 0}), second_opinion=False)
+    plan = solve(spec(planning={"slack": 0}))
     alike, chosen, even = alternatives(plan)
     assert chosen.counts == pytest.approx(counts(plan))
     assert chosen.noise == relative_noise(plan)
     assert even.counts == pytest.approx([1, 1, 1])
-    free_plan = solve(
-        spec(planning={"least_share": 0.0, "slack": 0}), second_opinion=False
-    )
+    free_plan = solve(spec(planning={"least_share": 0.0, "slack": 0}))
     assert alike.noise == pytest.approx(relative_noise(free_plan), rel=2e-3)
     assert alike.counts == pytest.approx(counts(free_plan), rel=1e-2)
     strictest_budgets = {name: (clients, 0.3) for name, (clients, _) in SIZES.items()}
-    even_plan = solve(
-        spec(strictest_budgets, planning={"slack": 0}), second_opinion=False
-    )
+    even_plan = solve(spec(strictest_budgets, planning={"slack": 0}))
     assert even.noise == pytest.approx(relative_noise(even_plan), rel=2e-3)
     assert alike.noise < chosen.noise < even.noise
     assert not attention_lines(plan)
@@ -87,15 +82,14 @@ def test_nothing_is_compared_where_nothing_was_chosen():
         spec(planning={"weights": "population", "slack": 0}),
         spec(planning={"ratios": "uniform"}),
     ):
-        assert alternatives(solve(unchosen, second_opinion=False)) == ()
+        assert alternatives(solve(unchosen)) == ()
 
 
 def test_a_plan_says_where_noise_drowns_the_signal_and_what_helps():
     """A quarter of the parameters halves the noise; three remedies are named."""
     large = {"name": "own", "parameters": 3_000_000}
     plan = solve(
-        spec(model=large, planning={"least_share": 0.0, "release": "per_group"}),
-        second_opinion=False,
+        spec(model=large, planning={"least_share": 0.0, "release": "per_group"})
     )
     few, loud = attention_lines(plan)
     assert few.startswith(

@@ -27,7 +27,7 @@ def planned(*sizes, floor=None, **changes):
         "cohort": 120,
         "model": {"name": "own", "parameters": 18378},
     }
-    return solve(Spec.parse({**data, **changes}), second_opinion=False)
+    return solve(Spec.parse({**data, **changes}))
 
 
 def counts(plan):

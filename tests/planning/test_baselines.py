@@ -26,7 +26,7 @@ from tests.planning.problems import make_spec, members, spec_data
 
 def plan_with(**changes):
     """The small plan, its first group changed."""
-    plan = solve(make_spec(), second_opinion=False)
+    plan = solve(make_spec())
     first = plan.groups[0].model_copy(update=changes)
     fields = {name: getattr(plan, name) for name in type(plan).model_fields}
     return Plan(**{**fields, "groups": (first, *plan.groups[1:])})

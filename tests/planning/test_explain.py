@@ -68,9 +68,7 @@ def test_best_rounds_of_theorem_3_balance_progress_and_noise():
 @pytest.mark.parametrize("release", ["joint", "per_group"])
 def test_balanced_terms_are_those_of_the_plan(release):
     planning = {"accountant": "rdp", "ratios": "balanced", "release": release}
-    plan = solve(
-        make_spec(planning={**planning, "dropout_tolerance": 0.2}), second_opinion=False
-    )
+    plan = solve(make_spec(planning={**planning, "dropout_tolerance": 0.2}))
     rows = {row.term: row.value for row in explain(plan) if row.bound == "balanced"}
     assert rows == pytest.approx(plan.bound, rel=1e-6)
     assert sum(rows.values()) == pytest.approx(plan.objective.value, rel=1e-6)
@@ -83,31 +81,24 @@ def test_terms_of_many_groups_are_those_of_their_formulas():
         {"name": f"g{k}", "clients": 30 + k, "epsilon": 1 + k / 9} for k in range(45)
     ]
     plan = solve(
-        make_spec(groups=groups, planning={"release": "joint", "ratios": "balanced"}),
-        second_opinion=False,
+        make_spec(groups=groups, planning={"release": "joint", "ratios": "balanced"})
     )
     rows = {row.term: row.value for row in explain(plan) if row.bound == "balanced"}
     assert rows == pytest.approx(plan.bound, rel=1e-6)
 
 
 def test_published_terms_are_those_of_the_plan():
-    plan = solve(
-        make_spec(planning={"sparsification": [0.5, 1.0]}), second_opinion=False
-    )
+    plan = solve(make_spec(planning={"sparsification": [0.5, 1.0]}))
     rows = {row.term: row.value for row in explain(plan) if row.bound == "problem_1"}
     assert rows == pytest.approx(plan.bound, rel=1e-9)
 
 
 def test_theorem_3_needs_constants_and_then_is_the_bound_objective():
-    rows = (
-        row
-        for row in explain(solve(make_spec(), second_opinion=False))
-        if row.bound == "gdpfed_plus"
-    )
+    rows = (row for row in explain(solve(make_spec())) if row.bound == "gdpfed_plus")
     assert {row.term: row.needs for row in rows}["progress"] == ("Delta",)
     constants = {"smoothness": 2.0, "initial_gap": 3.0, "local_variance": 1e-4}
     planning = {"ratios": "bound", "constants": constants, "sparsification": "none"}
-    plan = solve(make_spec(planning=planning), second_opinion=False)
+    plan = solve(make_spec(planning=planning))
     terms = {
         row.term: row.value
         for row in explain(plan)
@@ -138,20 +129,18 @@ def _data(epsilons, **planning):
 
 @pytest.fixture(scope="module")
 def plan():
-    return solve(Spec.parse(_data((0.5, 4.0))), second_opinion=False)
+    return solve(Spec.parse(_data((0.5, 4.0))))
 
 
 def test_values_are_differences_of_plans(plan):
     strict, loose = budget_values(plan)
     fall = (
         1
-        - solve(
-            Spec.parse(_data((0.5 * 1.1, 4.0))), second_opinion=False
-        ).objective.value
+        - solve(Spec.parse(_data((0.5 * 1.1, 4.0)))).objective.value
         / plan.objective.value
     )
     assert strict.objective_gain == pytest.approx(fall, abs=2e-4)
-    equal = solve(Spec.parse(_data((4.0, 4.0))), second_opinion=False)
+    equal = solve(Spec.parse(_data((4.0, 4.0))))
     assert strict.cost == pytest.approx(
         1 - equal.objective.value / plan.objective.value, abs=2e-4
     )
@@ -173,7 +162,7 @@ def test_a_plan_that_names_the_bias_leaning_is_read_and_explained_as_before(plan
 
 def test_constants_that_no_field_states_fill_every_term():
     """The fourth and fifth term of DP2-FedSAM's Theorem 1, computed by hand."""
-    plan = solve(make_spec(), second_opinion=False)
+    plan = solve(make_spec())
     constants = {
         "alpha_bar": 0.5,
         "alpha_tilde": 0.1,
@@ -197,7 +186,7 @@ def test_constants_that_no_field_states_fill_every_term():
 
 def test_conditions_of_theorems_are_met_or_not():
     """eta <= 1 / (L tau sqrt(T)) for the head's rate in DP2-FedSAM."""
-    plan = solve(make_spec(), second_opinion=False)
+    plan = solve(make_spec())
     limit = 1 / (2 * plan.spec.local.steps * plan.spec.rounds**0.5)
     for rate, met in ((0.99 * limit, True), (1.01 * limit, False)):
         rows = explain(plan, {"eta_h": rate, "L_h": 2.0})
@@ -217,4 +206,4 @@ def test_every_theorem_has_its_conditions():
 )
 def test_constants_that_do_not_fit_are_refused(constants, fault):
     with pytest.raises(InputError, match=fault):
-        explain(solve(make_spec(), second_opinion=False), constants)
+        explain(solve(make_spec()), constants)

@@ -47,12 +47,12 @@ def spent(plan):
 
 @pytest.fixture(scope="module")
 def frugal():
-    return solve(spec(STRICT, MEDIUM, LOOSE), second_opinion=False)
+    return solve(spec(STRICT, MEDIUM, LOOSE))
 
 
 @pytest.fixture(scope="module")
 def best():
-    return solve(spec(STRICT, MEDIUM, LOOSE, slack=0), second_opinion=False)
+    return solve(spec(STRICT, MEDIUM, LOOSE, slack=0))
 
 
 def test_a_loose_group_spends_what_helps(frugal, best):
@@ -91,7 +91,7 @@ def test_the_objective_is_within_the_slack_of_another_optimiser():
     )
     free_recipe = {"recipe": "none", "clipping_norm": 1.0}
     changed = spec(STRICT, (5500, 8.0)).replace(**free_recipe)
-    plan = solve(changed, second_opinion=False)
+    plan = solve(changed)
     assert plan.objective.value <= 1.01 * reference.fun * (1 + 1e-3)
     assert plan.objective.value >= reference.fun
 

@@ -26,7 +26,7 @@ def _spec(*groups, **changes):
 
 
 def norm(plan):
-    plan = solve(plan, second_opinion=False) if isinstance(plan, Spec) else plan
+    plan = solve(plan) if isinstance(plan, Spec) else plan
     return plan.mean_noise_std * math.sqrt(plan.spec.model.parameters)
 
 
@@ -54,10 +54,7 @@ def test_the_most_rounds_within_a_limit_on_uploads_have_fewer_clients(
         _spec(*TWO, sampling=sampling, rounds=rounds, planning=limit, cohort=600)
         for rounds in stated_rounds
     ]
-    plans = [
-        solve_for(spec, {"noise": target}, "rounds", second_opinion=False)
-        for spec in specs
-    ]
+    plans = [solve_for(spec, {"noise": target}, "rounds") for spec in specs]
     [(rounds, cohort)] = {
         (plan.spec.rounds, plan.spec.expected_cohort) for plan in plans
     }
@@ -77,7 +74,7 @@ def test_the_most_rounds_within_a_limit_on_uploads_have_fewer_clients(
 def test_the_limit_that_ends_the_rounds_is_named():
     """One client of each group is the fewest, so 400 uploads are 200 rounds at most."""
     spec = _spec(*TWO, planning={"max_uploads": 400})
-    plan = solve_for(spec, {"noise": 5.0}, "rounds", second_opinion=False)
+    plan = solve_for(spec, {"noise": 5.0}, "rounds")
     assert plan.spec.rounds == 200
     assert plan.spec.expected_cohort == 2
     assert plan.warnings[0].endswith(
@@ -115,7 +112,7 @@ def test_the_nearest_noise_that_is_named_can_be_planned(unknown, changes):
     if unknown == "epsilon":
         assert 10 < float(str(caught.value).split("epsilon x ")[1]) < 200
     for target in (nearest, 1e3):
-        plan = solve_for(spec, {"noise": target}, unknown, second_opinion=False)
+        plan = solve_for(spec, {"noise": target}, unknown)
         assert norm(plan) <= target
         used = plan.spec.rounds * plan.spec.expected_cohort
         assert used <= (spec.planning.max_uploads or math.inf) * (1 + 1e-12)
@@ -152,7 +149,7 @@ def test_a_groups_own_budget_or_number_is_the_least_that_meets_every_target(
     targets, unknown
 ):
     """Met by the plan that comes back, and not where the unknown is 0.5% less."""
-    plan = solve_for(_spec(*TWO), targets, unknown, second_opinion=False)
+    plan = solve_for(_spec(*TWO), targets, unknown)
     name, field = unknown.split(".")
     [solved_group] = [group for group in plan.spec.groups if group.name == name]
     value = getattr(solved_group, field)
@@ -162,12 +159,12 @@ def test_a_groups_own_budget_or_number_is_the_least_that_meets_every_target(
         {**group, field: smaller} if group["name"] == name else group for group in TWO
     ]
     assert meets(plan, targets)
-    assert not meets(solve(_spec(*groups), second_opinion=False), targets)
+    assert not meets(solve(_spec(*groups)), targets)
 
 
 @pytest.mark.slow
 def test_the_fewest_clients_meet_the_noise_and_fewer_do_not():
-    plan = solve_for(_spec(*TWO), {"noise": 0.08}, "clients", second_opinion=False)
+    plan = solve_for(_spec(*TWO), {"noise": 0.08}, "clients")
     population = plan.spec.population
     assert f"asks for clients {population} (" in plan.warnings[0]
     assert norm(plan) <= 0.08
@@ -181,7 +178,7 @@ def test_the_fewest_clients_meet_the_noise_and_fewer_do_not():
         }
         for group in TWO
     ]
-    assert norm(solve(_spec(*fewer), second_opinion=False)) > 0.08
+    assert norm(solve(_spec(*fewer))) > 0.08
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def reason_by_law(compared):
 
 def test_the_choice_is_the_least_of_plans_that_are_solved_by_themselves():
     fleet: dict[str, Any] = {"rounds": 4, "cohort": 150}
-    chosen = solve(spec_of(**fleet), second_opinion=False)
+    chosen = solve(spec_of(**fleet))
     assert chosen.compared_laws is not None
     noise = {}
     for law in chosen.compared_laws:
@@ -71,7 +71,7 @@ def test_the_choice_is_the_least_of_plans_that_are_solved_by_themselves():
         cohort = fleet["cohort"] if "poisson" in law.sampling else None
         changes = {"sampling": law.sampling, "cohort": cohort, "planning": {}}
         stated = spec_of(**{**fleet, **changes})
-        noise[law.sampling] = relative_noise(solve(stated, second_opinion=False))
+        noise[law.sampling] = relative_noise(solve(stated))
         assert law.noise == pytest.approx(noise[law.sampling], rel=5e-3)
     families = {name.partition(":")[0] for name in noise}
     random = {"poisson", "cyclic_poisson"}
@@ -85,7 +85,7 @@ def test_the_choice_is_the_least_of_plans_that_are_solved_by_themselves():
 
 
 def test_a_plan_keeps_what_was_compared_and_shows_it():
-    plan = solve(spec_of("when_they_can"), second_opinion=False)
+    plan = solve(spec_of("when_they_can"))
     assert plan.spec.sampling == "banded_separation:10"
     assert plan.spec.planning.free == ("ratios", "weights")
     assert Plan.parse(json.loads(plan.to_json())).compared_laws == plan.compared_laws

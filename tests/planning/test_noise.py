@@ -105,9 +105,9 @@ def test_points_of_a_sweep_do_not_depend_on_what_is_known():
 
 def test_plans_with_upper_bounds_only_are_those_of_solve():
     spec = Spec.parse(spec_data(**SPENT))
-    alone = solve(spec, second_opinion=False)
+    alone = solve(spec)
     with upper_bounds_only():
-        shared = solve(spec, second_opinion=False)
+        shared = solve(spec)
     assert shared.objective.value == pytest.approx(alone.objective.value, rel=2e-4)
     for row in shared.certificate:
         assert not row.guarantee or row.epsilon_upper <= shared.group(row.group).epsilon
@@ -137,7 +137,7 @@ def _plan(groups, *, equal=False, **changes):
         "model": {"name": "mlp-digits", "parameters": 2410},
         "planning": {"slack": 0, "free": ["weights"]} if equal else {"slack": 0},
     }
-    return solve(Spec.parse({**data, **changes}), second_opinion=False)
+    return solve(Spec.parse({**data, **changes}))
 
 
 @settings(max_examples=4, deadline=None, derandomize=True)

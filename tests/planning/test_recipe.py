@@ -31,7 +31,7 @@ DATA: dict[str, Any] = {
 
 
 def solved(**changes):
-    return solve(Spec.parse({**DATA, **changes}), second_opinion=False)
+    return solve(Spec.parse({**DATA, **changes}))
 
 
 def test_the_step_with_its_noise_has_one_length():
@@ -69,7 +69,7 @@ def test_noise_ratios_and_weights_are_those_without_the_recipe():
 
 def test_a_solved_spec_gives_the_same_plan_again():
     plan = solved()
-    assert solve(plan.spec, second_opinion=False).digest == plan.digest
+    assert solve(plan.spec).digest == plan.digest
     assert Plan.parse(json.loads(plan.to_json())) == plan
     assert solve(Spec.parse(plan.spec.model_dump(mode="json"))).digest == plan.digest
 
@@ -87,7 +87,7 @@ def test_a_solved_spec_gives_the_same_plan_again():
 )
 def test_explicit_fields_stay_as_given(fields):
     spec = Spec.parse({**DATA, **fields})
-    plan = solve(spec, second_opinion=False)
+    plan = solve(spec)
     assert plan.spec.server == spec.server
     assert plan.spec.averaging == spec.averaging
     assert plan.spec.clipping_norm == 1.0
@@ -176,7 +176,7 @@ def test_the_recipe_decides_the_local_rate_of_momentum():
     assert plan.spec.server == plain.spec.server
     assert plan.mean_noise_std == plain.mean_noise_std
     assert "local.learning_rate" not in plain.spec.recipe.decides
-    again = solve(Spec.parse(plan.spec.model_dump(mode="json")), second_opinion=False)
+    again = solve(Spec.parse(plan.spec.model_dump(mode="json")))
     assert again.digest == plan.digest
     assert recipe_lines(plan)[1].startswith(
         "local learning rate 0.01403: 30 steps with momentum"

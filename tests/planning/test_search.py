@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.random import default_rng
 from scipy import optimize
 
 from privplan.planning.choices import optimised, task_of
@@ -27,7 +28,7 @@ QUICK = (1, 10)
 
 def random_spec(case):
     """Laws, relations, releases and objectives in turn; sizes and budgets at random."""
-    generator = np.random.default_rng(1000 + case)
+    generator = default_rng(1000 + case)
     size = 2 + case % 2
     clients = [int(x) for x in generator.integers(30, 1500, size)]
     groups: list[dict[str, Any]] = [
@@ -141,7 +142,7 @@ def test_loss_distributions_are_searched_as_well_as_moments():
     ours = error_of(task, plan.cohorts, plan.noise)
     ratios = plan.cohorts / np.asarray(problem.clients)
     fits = [noise_fit(problem, m, ratio) for m, ratio in enumerate(ratios)]
-    generator = np.random.default_rng(0)
+    generator = default_rng(0)
     for cohorts in plan.cohorts * np.exp(generator.normal(0, 0.15, (3000, 2))):
         cohorts = cohorts * problem.cohort / cohorts.sum()
         places = np.log(cohorts / plan.cohorts)
@@ -154,7 +155,7 @@ def test_loss_distributions_are_searched_as_well_as_moments():
 @settings(max_examples=30, deadline=None)
 @given(st.integers(2, 5), st.integers(0, 10**6))
 def test_descent_reaches_what_scipy_reaches(size, seed):
-    source = np.random.default_rng(seed)
+    source = default_rng(seed)
     costs = source.uniform(0.1, 5, size)
     total = 10.0
     lower = np.full(size, 0.05)

@@ -192,9 +192,7 @@ def test_plans_of_presets_are_proven_from_their_files_alone(name, tmp_path, caps
     assert name in PRESETS
     text = preset(name)
     (tmp_path / "spec.yaml").write_text(text)
-    plan, findings = with_proofs(
-        solve(Spec.load(tmp_path / "spec.yaml"), second_opinion=False)
-    )
+    plan, findings = with_proofs(solve(Spec.load(tmp_path / "spec.yaml")))
     assert {finding.outcome for finding in findings.values()} == {"proven"}
     assert max(finding.seconds for finding in findings.values()) < 5
     plan.save(tmp_path / "plan.json")
@@ -206,7 +204,7 @@ def test_plans_of_presets_are_proven_from_their_files_alone(name, tmp_path, caps
 
 def test_a_plan_whose_bound_was_lowered_is_not_proven(tmp_path, capsys):
     (tmp_path / "spec.yaml").write_text(preset("digits"))
-    plan = solve(Spec.load(tmp_path / "spec.yaml"), second_opinion=False)
+    plan = solve(Spec.load(tmp_path / "spec.yaml"))
     data = json.loads(plan.to_json())
     for row in data["certificate"]:
         row["epsilon_upper"] *= 0.99

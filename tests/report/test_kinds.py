@@ -95,13 +95,13 @@ def test_runs_of_every_law(law, tmp_path):
     fields["cohort"] = 20 if law == "full" else 6
     if law.startswith(TURNS):
         del fields["cohort"]
-    plan = solve(Spec.parse(fields), second_opinion=False)
+    plan = solve(Spec.parse(fields))
     simulate.train(plan, model=Net, data=data(), folder=tmp_path / "run")
     assert law.partition(":")[0] in reported(tmp_path / "run")
 
 
 def test_a_rehearsal_on_own_data_shows_neither_protection_nor_scores(tmp_path):
-    plan = solve(Spec.parse(yaml.safe_load(SPEC)), second_opinion=False)
+    plan = solve(Spec.parse(yaml.safe_load(SPEC)))
     run = simulate.train(
         plan, model=Net, data=data(), folder=tmp_path / "run", noise="seeded"
     )
@@ -123,7 +123,7 @@ def test_a_rehearsal_on_own_data_shows_neither_protection_nor_scores(tmp_path):
 
 @pytest.mark.parametrize(("people", "withheld"), [("members", True), ("others", False)])
 def test_scores_on_records_of_no_client_are_shown(people, withheld, tmp_path):
-    plan = solve(Spec.parse(yaml.safe_load(SPEC)), second_opinion=False)
+    plan = solve(Spec.parse(yaml.safe_load(SPEC)))
     arrays = own_arrays()
     test = simulate.Data(arrays["x"], arrays["y"])
     records = data(test=test, test_of_others=people == "others")
@@ -132,7 +132,7 @@ def test_scores_on_records_of_no_client_are_shown(people, withheld, tmp_path):
 
 
 def test_a_comparison_on_own_data_has_no_scores_and_no_order_of_them(tmp_path):
-    plan = solve(Spec.parse(yaml.safe_load(SPEC)), second_opinion=False)
+    plan = solve(Spec.parse(yaml.safe_load(SPEC)))
     methods = ["planned", "DP-FedAvg"]
     module = OwnModel(Net, {}, "Net", False)
     parts = {"own_data": data(), "own_model": module, "dataset": "own data"}
@@ -149,9 +149,7 @@ def test_a_comparison_on_own_data_has_no_scores_and_no_order_of_them(tmp_path):
 
 def test_a_comparison_of_two_units_keeps_them_apart(tmp_path):
     model = {"name": "mlp-digits", "parameters": 2410}
-    plan = solve(
-        Spec.parse(yaml.safe_load(SPEC) | {"model": model}), second_opinion=False
-    )
+    plan = solve(Spec.parse(yaml.safe_load(SPEC) | {"model": model}))
     methods = ["planned", "GDPFed+", "DPFedAvg"]
     simulate.compare(plan, methods, seeds=1, folder=tmp_path / "results")
     words = words_of(page_of(tmp_path / "results"))

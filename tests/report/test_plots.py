@@ -41,9 +41,7 @@ def plan():
 
     from privplan.spec.spec import Spec
 
-    return solve(
-        Spec.parse(yaml.safe_load(preset("digits-planned"))), second_opinion=False
-    )
+    return solve(Spec.parse(yaml.safe_load(preset("digits-planned"))))
 
 
 def _luminance(colour):

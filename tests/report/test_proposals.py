@@ -25,7 +25,7 @@ def folder(tmp_path_factory):
     ):
         data = {**spec_data(), "name": name, "person": "patient"}
         data["groups"][0] |= {"epsilon": epsilon}
-        solve(Spec.parse(data), second_opinion=False).save(base / f"{file}.json")
+        solve(Spec.parse(data)).save(base / f"{file}.json")
     return base
 
 

@@ -45,13 +45,28 @@ def _by_own_records(experiment):
 
 
 OWN_NOISE = (
-    Fault("records' noise drawn and not added",
-          "Clients step by clipped sums alone, under the evidence of honest noise.", "sums",
-          "beside its noise", patches=((DP_SGD, "RecordNoise", Unused),), algorithm="DPFedAvg"),
-    Fault("records not clipped",
-          "Clients step by sums of whole gradients, under the evidence of clipped ones.", "sums",
-          "beside its noise", patches=((DP_SGD, "clipped_sums", unclipped),), algorithm="DPFedAvg"),
-    Fault("steps divided by the client's own records",
-          "The noise shrinks with the number of records that a client holds, which is private.",
-          "sums", "beside its noise", breaks=_by_own_records, algorithm="DPFedAvg"),
-)  # fmt: skip
+    Fault(
+        "records' noise drawn and not added",
+        what="Clients step by clipped sums alone, under the evidence of honest noise.",
+        check="sums",
+        words="beside its noise",
+        patches=((DP_SGD, "RecordNoise", Unused),),
+        algorithm="DPFedAvg",
+    ),
+    Fault(
+        "records not clipped",
+        what="Clients step by sums of whole gradients, under the evidence of clipped ones.",
+        check="sums",
+        words="beside its noise",
+        patches=((DP_SGD, "clipped_sums", unclipped),),
+        algorithm="DPFedAvg",
+    ),
+    Fault(
+        "steps divided by the client's own records",
+        what="The noise shrinks with the number of records that a client holds, which is private.",
+        check="sums",
+        words="beside its noise",
+        breaks=_by_own_records,
+        algorithm="DPFedAvg",
+    ),
+)

@@ -35,19 +35,19 @@ def interrupt(request, after):
 @pytest.fixture(scope="session")
 def digits_plan():
     """The plan of the preset."""
-    return solve(digits_spec(), second_opinion=False)
+    return solve(digits_spec())
 
 
 @pytest.fixture(scope="session")
 def middle_plan():
     """The same for twenty rounds."""
-    return solve(digits_spec(rounds=20), second_opinion=False)
+    return solve(digits_spec(rounds=20))
 
 
 @pytest.fixture(scope="session")
 def short_plan():
     """The same for eight rounds."""
-    return solve(digits_spec(rounds=8), second_opinion=False)
+    return solve(digits_spec(rounds=8))
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ def make(folder, number):
     }
     if not law.startswith("banded_separation"):
         data["cohort"] = 6
-    plan = solve(Spec.parse(data), second_opinion=False)
+    plan = solve(Spec.parse(data))
     noise = NOISE[number // len(CASES) % len(NOISE)]
     execute(Request(plan, name, "digits", folder, seed=number, noise=noise))
     return folder

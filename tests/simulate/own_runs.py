@@ -44,7 +44,7 @@ def plan(folder):
     """The plan of ``SPEC``, solved without knowing the model."""
     path = folder / "spec.yaml"
     path.write_text(SPEC)
-    return privplan.solve(path, second_opinion=False)
+    return privplan.solve(path)
 
 
 def arrays():

@@ -128,7 +128,7 @@ def test_a_model_that_is_no_number_is_said_to_have_no_score(
 
     register("Mine", plan=as_given, unit="client", released="sums", source="me")(build)
     short = plan.spec.model_copy(update={"rounds": 1})
-    short_plan = privplan.solve(short, second_opinion=False)
+    short_plan = privplan.solve(short)
     simulate.train(
         short_plan, dataset="digits", algorithm="Mine", folder=tmp_path / "run"
     )
@@ -141,7 +141,7 @@ def plan():
     # The recipe decides what is left out.
     for field in ("planning", "clipping_norm"):
         data.pop(field, None)
-    return privplan.solve(privplan.Spec.parse(data), second_opinion=False)
+    return privplan.solve(privplan.Spec.parse(data))
 
 
 @pytest.fixture

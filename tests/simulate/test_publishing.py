@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 
 import privplan
 import simulate
@@ -44,20 +45,44 @@ ROUNDS = 4
 @pytest.fixture(scope="module")
 def short_plan():
     """The plan of the preset for four rounds: each bundle executes them again."""
-    return solve(digits_spec(rounds=ROUNDS), second_opinion=False)
+    return solve(digits_spec(rounds=ROUNDS))
+
+
+def request_of(plan, folder, **changes):
+    """A run of a plan on the digits."""
+    return Request(plan, "planned", "digits", folder, seed=2, **changes)
+
+
+def changed_plan(plan, **changes):
+    """The plan of a spec that differs from another plan's."""
+    fields = plan.spec.model_dump(mode="json", exclude_none=True)
+    return privplan.solve({**fields, **changes})
 
 
 @pytest.fixture(scope="module")
-def run(short_plan, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("published") / "run"
-    execute(Request(short_plan, "planned", "digits", folder, seed=2))
+def module_path(tmp_path_factory):
+    return tmp_path_factory.mktemp("published")
+
+
+@pytest.fixture(scope="module")
+def run(short_plan, module_path):
+    folder = module_path / "run"
+    execute(request_of(short_plan, folder))
     return folder
 
 
 @pytest.fixture(scope="module")
-def published(run, tmp_path_factory):
+def secure(short_plan, module_path):
+    """A run of which the trainer kept the key."""
+    folder = module_path / "secure"
+    execute(request_of(short_plan, folder, noise="secure"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def published(run, module_path):
     """The bundle of a run of which all rounds were executed again."""
-    return publish(run, tmp_path_factory.mktemp("published") / "bundle").folder
+    return publish(run, module_path / "bundle").folder
 
 
 @pytest.fixture
@@ -85,13 +110,14 @@ def test_a_bundle_holds_four_files_and_the_model_that_was_trained(
     assert verdict.algorithm == "planned"
     for group in verdict.groups:
         assert group.certified_upper == group.realised_upper <= group.budget
-    experiment = prepare(Request(short_plan, "planned", "digits", run, seed=2))
+    experiment = prepare(request_of(short_plan, run))
     end = train(experiment, MemoryLedger(short_plan.digest))
     released = experiment.algorithm.server.released(end.theta, end.server)
     stored = np.concatenate([values.ravel() for values in bundle.parameters.values()])
     # The verifier's own training sums in another order: equal up to rounding.
-    np.testing.assert_allclose(stored, released.numpy(), rtol=0, atol=1e-6)
-    assert [(name, values.shape) for name, values in bundle.parameters.items()] == [
+    assert_allclose(stored, released.numpy(), rtol=0, atol=1e-6)
+    shapes = {name: values.shape for name, values in bundle.parameters.items()}
+    assert list(shapes.items()) == [
         (name, tuple(shape)) for name, shape in experiment.model.shapes
     ]
 
@@ -110,7 +136,7 @@ def test_no_bit_of_the_model_is_the_trainers_choice(
         return replace(released, vector=hidden)
 
     monkeypatch.setattr(mechanisms, "_released", with_message)
-    execute(Request(short_plan, "planned", "digits", tmp_path / "run", seed=2))
+    execute(request_of(short_plan, tmp_path / "run"))
     monkeypatch.undo()
     publish(tmp_path / "run", tmp_path / "bundle")
     assert _contents(tmp_path / "bundle") == _contents(published)
@@ -139,10 +165,7 @@ def test_a_plan_that_nobody_approved_is_named(run, short_plan, tmp_path):
     assert "approved" not in done.output
     assert Bundle.load(tmp_path / "two").verdict.approved
 
-    fields = short_plan.spec.model_dump(mode="json", exclude_none=True)
-    changed = privplan.solve(
-        {**fields, "name": "patient 7 is ill"}, second_opinion=False
-    )
+    changed = changed_plan(short_plan, name="patient 7 is ill")
     with pytest.raises(BrokenRunError):
         publish(run, tmp_path / "three", rounds=1, plan=changed)
 
@@ -158,10 +181,7 @@ def test_a_run_in_python_is_published_under_the_plan_that_was_given(
     again = run.publish(tmp_path / "again", rounds=1, plan=short_plan)
     assert again.contents() == Bundle.load(tmp_path / "given").contents()
 
-    fields = short_plan.spec.model_dump(mode="json", exclude_none=True)
-    changed = privplan.solve(
-        {**fields, "name": "patient 7 is ill"}, second_opinion=False
-    )
+    changed = changed_plan(short_plan, name="patient 7 is ill")
     with pytest.raises(BrokenRunError, match="approved was"):
         run.publish(tmp_path / "other", rounds=1, plan=changed)
     with pytest.raises(InputError, match="must be the plan that was approved"):
@@ -204,17 +224,9 @@ def test_a_fitted_checkpoint_is_not_the_model(copy, tmp_path):
     assert not (copy / CHECKPOINT).exists()
     bundle = trained.publish(tmp_path / "bundle")
     for name, value in trained.model().named_parameters():
-        np.testing.assert_allclose(
+        assert_allclose(
             value.detach().numpy(), bundle.parameters[name], rtol=0, atol=1e-6
         )
-
-
-BROKEN = {
-    "a ledger line": lambda folder: _edit(folder / LEDGER, b'"round":3', b'"round":4'),
-    "a release": lambda folder: _change(folder / "vectors.bin", 60_000),
-    "the initial vector": lambda folder: _change(folder / "vectors.bin", 4_000),
-    "hyperparameters": lambda folder: _numbers(folder, {"strength": 2.0}),
-}
 
 
 def _edit(path, old, new):
@@ -227,15 +239,30 @@ def _change(path, place):
     path.write_bytes(content)
 
 
-def _numbers(folder, numbers):
+def _change_strength(folder):
     record = json.loads((folder / RECORD).read_text())
-    record["configuration"]["numbers"] = numbers
+    record["configuration"]["numbers"] = {"strength": 2.0}
     (folder / RECORD).write_text(json.dumps(record))
 
 
-@pytest.mark.parametrize("what", BROKEN)
-def test_a_broken_run_is_refused_in_one_line(what, copy, tmp_path):
-    BROKEN[what](copy)
+def _edit_ledger(folder):
+    _edit(folder / LEDGER, b'"round":3', b'"round":4')
+
+
+def _change_release(folder):
+    _change(folder / "vectors.bin", 60_000)
+
+
+def _change_initial_vector(folder):
+    _change(folder / "vectors.bin", 4_000)
+
+
+@pytest.mark.parametrize(
+    "break_run",
+    [_edit_ledger, _change_release, _change_initial_vector, _change_strength],
+)
+def test_a_broken_run_is_refused_in_one_line(break_run, copy, tmp_path):
+    break_run(copy)
     line = refused("publish", copy, "--rounds", 0, "-o", tmp_path / "bundle", code=4)
     assert "must be kept to be published; broken" in line
     assert not (tmp_path / "bundle").exists()
@@ -349,11 +376,8 @@ def test_what_an_own_server_makes_of_the_data_is_not_published(
 ):
     """It may read the data again, and its model is no function of the releases then."""
     monkeypatch.setitem(SERVER_OPTIMISERS._components, "momentum", fitted)
-    fields = short_plan.spec.model_dump(mode="json", exclude_none=True)
-    with_server = privplan.solve(
-        {**fields, "server": {"optimizer": "momentum"}}, second_opinion=False
-    )
-    execute(Request(with_server, "planned", "digits", tmp_path / "run", seed=2))
+    with_server = changed_plan(short_plan, server={"optimizer": "momentum"})
+    execute(request_of(with_server, tmp_path / "run"))
     verdict = privplan.verify(tmp_path / "run")
     assert verdict.level == "recorded"
     assert "its server optimiser momentum is your own" in verdict.not_executed
@@ -369,7 +393,7 @@ def test_releases_that_are_too_large_to_be_stored_are_executed_again(
     trained = simulate.train(short_plan, **arguments)
     bundle = trained.publish(tmp_path / "bundle")
     for name, values in Bundle.load(published).parameters.items():
-        np.testing.assert_allclose(bundle.parameters[name], values, rtol=0, atol=1e-5)
+        assert_allclose(bundle.parameters[name], values, rtol=0, atol=1e-5)
     with pytest.raises(UnverifiedRunError, match="the releases of all rounds"):
         publish(tmp_path / "large", tmp_path / "other", rounds=1)
 
@@ -380,21 +404,13 @@ def test_releases_that_are_too_large_to_be_stored_are_executed_again(
         simulate.train(short_plan, **arguments).model()
 
 
-CHANGED = {
-    "a further file": lambda folder: (folder / "note.txt").touch(),
-    "a file less": lambda folder: (folder / MODEL).unlink(),
-    "a field": lambda folder: _edit(folder / VERDICT, b'"kind"', b'"note": "", "kind"'),
-    "free text": lambda folder: _edit(folder / VERDICT, b'"planned"', b'"kept, \\n"'),
-    "spaces": lambda folder: _edit(folder / VERDICT, b" ", b"  "),
-    "another plan": lambda folder: _edit(folder / VERDICT, b'"plan": "', b'"plan": "0'),
-    "bytes behind the model": lambda folder: _edit(folder / MODEL, b"", b"\0"),
-    "a gap in the model": lambda folder: _gap(folder / MODEL),
+# What somebody writes into the verdict of a bundle in place of its first words.
+EDITED = {
+    "a field": (b'"kind"', b'"note": "", "kind"'),
+    "free text": (b'"planned"', b'"kept, \\n"'),
+    "spaces": (b" ", b"  "),
+    "another plan": (b'"plan": "', b'"plan": "0'),
 }
-
-
-def _gap(path):
-    content = path.read_bytes()
-    path.write_bytes(content + b"clear sums")
 
 
 @pytest.fixture
@@ -402,9 +418,33 @@ def bundle(published, tmp_path):
     return Path(shutil.copytree(published, tmp_path / "bundle"))
 
 
-@pytest.mark.parametrize("what", CHANGED)
-def test_a_bundle_is_closed(what, bundle):
-    CHANGED[what](bundle)
+@pytest.mark.parametrize("what", EDITED)
+def test_the_verdict_of_a_bundle_is_closed(what, bundle):
+    _edit(bundle / VERDICT, *EDITED[what])
+    with pytest.raises(InputError):
+        Bundle.load(bundle)
+
+
+def test_a_bundle_has_no_further_file(bundle):
+    (bundle / "note.txt").touch()
+    with pytest.raises(InputError):
+        Bundle.load(bundle)
+
+
+def test_a_bundle_has_no_file_less(bundle):
+    (bundle / MODEL).unlink()
+    with pytest.raises(InputError):
+        Bundle.load(bundle)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(b"\0", b""), (b"", b"clear sums")],
+    ids=["bytes before the model", "bytes behind the model"],
+)
+def test_the_model_of_a_bundle_is_closed(before, after, bundle):
+    model = bundle / MODEL
+    model.write_bytes(before + model.read_bytes() + after)
     with pytest.raises(InputError):
         Bundle.load(bundle)
 
@@ -448,19 +488,30 @@ def test_nothing_in_a_bundle_contradicts_its_plan(place, bundle):
         read_bundle(bundle)
 
 
-OTHER_MODELS = {
-    "no number": lambda name, values: {name: values * np.nan},
-    "a further array": lambda name, values: {name: values, "records": np.zeros(64)},
-    "a number less": lambda name, values: {name: values.ravel()[1:]},
-    "a name that moves": lambda name, values: {"\x1b[31m": values},
-}
+def _is_no_number(name, values):
+    return {name: values * np.nan}
 
 
-@pytest.mark.parametrize("what", OTHER_MODELS)
-def test_the_model_of_a_bundle_has_the_planned_parameters(what, bundle):
+def _has_a_further_array(name, values):
+    return {name: values, "records": np.zeros(64)}
+
+
+def _has_a_number_less(name, values):
+    return {name: values.ravel()[1:]}
+
+
+def _has_a_name_that_moves(name, values):
+    return {"\x1b[31m": values}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [_is_no_number, _has_a_further_array, _has_a_number_less, _has_a_name_that_moves],
+)
+def test_the_model_of_a_bundle_has_the_planned_parameters(change, bundle):
     [first, *further] = read_model(bundle / MODEL).items()
-    changed = {**OTHER_MODELS[what](*first), **dict(further)}
-    (bundle / MODEL).write_bytes(model_bytes(changed))
+    parameters = {**change(*first), **dict(further)}
+    (bundle / MODEL).write_bytes(model_bytes(parameters))
     with pytest.raises(InputError, match=r"bundle\.model"):
         read_bundle(bundle)
 
@@ -469,7 +520,7 @@ def test_the_model_is_read_by_safetensors_too(bundle):
     loaders = pytest.importorskip("safetensors.numpy")
     parameters = read_model(bundle / MODEL)
     for name, values in loaders.load_file(bundle / MODEL).items():
-        np.testing.assert_array_equal(values, parameters[name])
+        assert_array_equal(values, parameters[name])
 
 
 def test_equal_parameters_give_equal_bytes_and_odd_shapes_come_back(tmp_path):
@@ -506,8 +557,7 @@ def test_a_bundle_is_compared_with_the_plan_of_its_reader(bundle, short_plan, tm
     assert "its plan is the one of" in done.stdout
     assert read_bundle(bundle, plan=short_plan).plan.digest == short_plan.digest
 
-    fields = short_plan.spec.model_dump(mode="json", exclude_none=True)
-    privplan.solve({**fields, "name": "another"}, second_opinion=False).save(path)
+    changed_plan(short_plan, name="another").save(path)
     done = privplan_command("verify", bundle, "--plan", path)
     assert done.exit_code == 4
     assert "approved was" in done.stderr
@@ -564,34 +614,32 @@ def test_a_name_in_another_case_is_no_name_of_a_run(run, tmp_path):
         algorithm_of(plan, record)
 
 
-def test_a_method_that_nobody_knows_is_not_published(short_plan, tmp_path):
+def test_a_method_that_nobody_knows_is_not_published(secure, short_plan, tmp_path):
     """Such a run is kept as recorded, and one bit of its name is enough for that."""
-    folder = tmp_path / "secure"
-    execute(Request(short_plan, "planned", "digits", folder, seed=2, noise="secure"))
-    renamed = _renamed(folder, tmp_path / "run", algorithm="plannmd")
+    renamed = _renamed(secure, tmp_path / "run", algorithm="plannmd")
     with pytest.raises(InputError, match="algorithm: is not known"):
         publish(renamed, tmp_path / "bundle", plan=short_plan)
 
 
-def test_data_that_nobody_registered_save_no_run_from_execution(short_plan, tmp_path):
-    folder = tmp_path / "secure"
-    execute(Request(short_plan, "planned", "digits", folder, seed=2, noise="secure"))
-    assert privplan.verify(folder).level == "executed"
-    renamed = _renamed(folder, tmp_path / "run", dataset="eigits")
+def test_data_that_nobody_registered_save_no_run_from_execution(
+    secure, short_plan, tmp_path
+):
+    assert privplan.verify(secure).level == "executed"
+    renamed = _renamed(secure, tmp_path / "run", dataset="eigits")
     assert privplan.verify(renamed).outcome == "unverified"
     with pytest.raises(UnverifiedRunError, match="dataset: must be registered"):
         publish(renamed, tmp_path / "bundle", plan=short_plan)
 
 
-def test_only_execution_shows_that_data_are_public(short_plan, tmp_path):
+def test_only_execution_shows_that_data_are_public(secure, tmp_path):
     """A run with secure noise that names data which are not at hand."""
-    folder = tmp_path / "secure"
-    execute(Request(short_plan, "planned", "digits", folder, seed=2, noise="secure"))
-    assert publish(folder, tmp_path / "one", rounds=1).bundle.verdict.executed == 1
-    with pytest.raises(InputError, match="did not show that its data are public"):
-        publish(folder, tmp_path / "bundle", rounds=0)
-    renamed = _renamed(folder, tmp_path / "run", dataset="svhn")
-    with pytest.raises(InputError, match="did not show that its data are public"):
+    published = publish(secure, tmp_path / "one", rounds=1)
+    assert published.bundle.verdict.executed == 1
+    not_shown = "did not show that its data are public"
+    with pytest.raises(InputError, match=not_shown):
+        publish(secure, tmp_path / "bundle", rounds=0)
+    renamed = _renamed(secure, tmp_path / "run", dataset="svhn")
+    with pytest.raises(InputError, match=not_shown):
         publish(renamed, tmp_path / "bundle")
 
 
@@ -600,9 +648,10 @@ def test_that_data_are_public_is_shown_before_seeded_noise_is_published(run, tmp
     renamed = _renamed(run, tmp_path / "run", dataset="cifar-100")
     options = {"simulate.replay": {"data_dir": tmp_path}}
     assert judge(load_run(renamed), options=options).level == "recorded"
-    with pytest.raises(UnverifiedRunError, match="its data are public"):
+    not_shown = "its data are public"
+    with pytest.raises(UnverifiedRunError, match=not_shown):
         publish(renamed, tmp_path / "bundle", options=options)
-    with pytest.raises(UnverifiedRunError, match="its data are public"):
+    with pytest.raises(UnverifiedRunError, match=not_shown):
         publish(run, tmp_path / "bundle", rounds=0)
 
 

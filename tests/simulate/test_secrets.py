@@ -37,7 +37,7 @@ def _plan(law, unit="client"):
         ("banded_separation", "cyclic_allocation", "random_allocation")
     ):
         data["cohort"] = 24 if law == "full" else 6
-    return solve(Spec.parse(data), second_opinion=False)
+    return solve(Spec.parse(data))
 
 
 CASES = [

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from torch.testing import assert_close
 
 from privplan.evidence.rounds import EVIDENCE, VECTORS
 from privplan.planning.solver import solve
@@ -51,7 +52,7 @@ def test_sgd_and_momentum_are_those_of_torch(name, momentum):
     for step, model in zip(STEPS, path(server), strict=True):
         weight.grad = -step
         optimiser.step()
-        torch.testing.assert_close(model, weight.detach())
+        assert_close(model, weight.detach())
 
 
 @pytest.mark.parametrize("name", ["adagrad", "adam", "yogi"])
@@ -75,7 +76,7 @@ def test_adaptive_optimisers_are_those_of_reddi_et_al(name):
             else:
                 v[i] -= (1 - beta2) * square * float(np.sign(v[i] - square))
             theta[i] += rate * m[i] / (v[i] ** 0.5 + tau)
-        torch.testing.assert_close(model, torch.tensor(theta))
+        assert_close(model, torch.tensor(theta))
 
 
 def test_an_ema_has_geometric_weights():
@@ -84,14 +85,14 @@ def test_an_ema_has_geometric_weights():
         path(averaged(add(), Averaging(decay=0.6), rounds=3)), start=1
     ):
         weights = 0.6 ** torch.arange(t - 1, -1, -1, dtype=torch.float32)
-        torch.testing.assert_close(average, weights @ models[:t] / weights.sum())
+        assert_close(average, weights @ models[:t] / weights.sum())
 
 
 def test_a_tail_is_the_mean_of_the_last_models():
     models = path(add())
     averages = path(averaged(add(), Averaging(method="tail", fraction=0.5), rounds=3))
-    torch.testing.assert_close(averages[0], models[0])
-    torch.testing.assert_close(averages[2], (models[1] + models[2]) / 2)
+    assert_close(averages[0], models[0])
+    assert_close(averages[2], (models[1] + models[2]) / 2)
 
 
 def test_exactly_the_algorithms_with_their_own_server_refuse():
@@ -109,9 +110,7 @@ def test_exactly_the_algorithms_with_their_own_server_refuse():
 
 def test_an_interrupted_run_resumes_to_the_same_bits(tmp_path):
     data = {"rounds": 4, "averaging": {}}
-    plan = solve(
-        digits_spec(**data, server={"optimizer": "yogi"}), second_opinion=False
-    )
+    plan = solve(digits_spec(**data, server={"optimizer": "yogi"}))
 
     once, twice = (
         Request(plan, "planned", "digits", tmp_path / name) for name in ("one", "two")
@@ -129,7 +128,7 @@ def test_an_interrupted_run_resumes_to_the_same_bits(tmp_path):
 
 def test_the_average_is_evaluated_and_released(tmp_path):
     data = {"rounds": 2, "averaging": {"decay": 0.5}}
-    plan = solve(digits_spec(**data), second_opinion=False)
+    plan = solve(digits_spec(**data))
     request = Request(plan, "planned", "digits", tmp_path / "run")
     experiment = prepare(request)
     record = run_prepared(request, experiment).record

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from numpy.random import default_rng
 from torch import nn
 
 import privplan
@@ -254,7 +255,7 @@ class _Unused(Net):
 
 class _Drawing(Net):
     def forward(self, x):
-        noise = torch.from_numpy(np.random.default_rng().normal(size=(len(x), 1)))
+        noise = torch.from_numpy(default_rng().normal(size=(len(x), 1)))
         return super().forward(x) + (noise.float() if self.training else 0)
 
 
@@ -413,7 +414,7 @@ def test_every_default_loss_is_a_mean_over_records():
         )
 
 
-X = np.random.default_rng(0).normal(size=(12, 4))
+X = default_rng(0).normal(size=(12, 4))
 REAL = {"y": np.ones(12), "task": "regression"}
 WRONG_LABELS = [
     ("data.y", {"y": np.arange(12) % 3, "task": "binary"}),

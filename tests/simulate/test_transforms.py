@@ -8,6 +8,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from torch.testing import assert_close
 
 from privplan.errors import InputError
 from privplan.ledger import history_of
@@ -60,7 +62,7 @@ def test_a_round_by_hand():
     count_factor = rule.update_noise_multiplier / rule.count_noise_multiplier
     drawn = tiny.noise(setting.algorithm.plan, 0, SIGMA * rule.bound, 3)
     step = 5.0 * (np.array([4 * 3 / 5, 4 * 4 / 5]) + drawn[:2]) / 4
-    np.testing.assert_allclose((end.theta - begin.theta).numpy(), step, rtol=1e-5)
+    assert_allclose((end.theta - begin.theta).numpy(), step, rtol=1e-5)
     share_within = (
         0.5 + (count_factor * (2 * 0.5 - 2 * 0.5) + drawn[2]) / count_factor / 4
     )
@@ -153,7 +155,7 @@ def test_one_sum_per_group_by_hand():
         total[np.argmin(np.abs(total))] = 0
         expected += weights[index] * total * 5.0
         count += weights[index] * drawn[2]  # one of two is short in each group
-    np.testing.assert_allclose(step, expected, rtol=1e-5)
+    assert_allclose(step, expected, rtol=1e-5)
     excess = count / count_factor / (2 * weights.sum())
     assert norm == pytest.approx(5.0 * math.exp(-0.2 * excess), rel=1e-6)
     assert [record.dimension for record in records] == [3, 3]
@@ -175,9 +177,7 @@ def test_groups_with_their_own_norms_by_hand():
     drawn = tiny.noise(algorithm.plan, 0, SIGMA * rule.bound, 3)
     count_factor = rule.update_noise_multiplier / rule.count_noise_multiplier
     unit = np.array([0.6, 0.8])
-    np.testing.assert_allclose(
-        step, 5.0 * ((2 * 0.5 + 2) * unit + drawn[:2]) / 4, rtol=1e-5
-    )
+    assert_allclose(step, 5.0 * ((2 * 0.5 + 2) * unit + drawn[:2]) / 4, rtol=1e-5)
     # norms 5 and 10 against 2.5 are both long, of 5 and 20 against 5 one is
     count = 0.5 * (-0.5 - 0.5) + (0.5 - 0.5) + drawn[2] / count_factor
     share = 0.5 + count / (2 * 0.5 + 2)
@@ -288,6 +288,4 @@ def test_sums_of_long_updates_are_exact():
     )
     total = torch.ones(updates.shape[1], dtype=torch.float64)
     add_sum(total, updates)
-    torch.testing.assert_close(
-        total, 1 + updates.double().sum(0), rtol=1e-15, atol=1e-15
-    )
+    assert_close(total, 1 + updates.double().sum(0), rtol=1e-15, atol=1e-15)

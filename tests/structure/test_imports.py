@@ -92,7 +92,7 @@ for line in {lines!r}:
     "blocked", [("torch", "simulate", "opacus"), ("torch", "opacus")]
 )
 def test_simulation_commands_say_which_extra_they_need(blocked, tmp_path):
-    solve(digits_spec(), second_opinion=False).save(tmp_path / "plan.json")
+    solve(digits_spec()).save(tmp_path / "plan.json")
     (tmp_path / "spec.yaml").write_text(preset("digits"))
     done = _without_torch(
         f"BLOCKED = {blocked!r}\n{SIMULATE_EACH.format(lines=SIMULATING)}", tmp_path
@@ -206,7 +206,7 @@ def workplace(tmp_path_factory):
     (folder / "spec.yaml").write_text(
         preset("digits").replace("rounds: 60 ", "rounds: 2 ")
     )
-    plan = solve(digits_spec(rounds=2), second_opinion=False)
+    plan = solve(digits_spec(rounds=2))
     plan.save(folder / "plan.json")
     (folder / "train.py").write_text("import opacus\n")
     execute(Request(plan, "planned", "digits", folder / "run", device="cpu"))

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from numpy.random import default_rng
 from scipy import stats
 
 from benchmarks import power
@@ -46,7 +47,7 @@ def test_noise_p_value_is_the_two_sided_chi_square():
 
 @pytest.mark.parametrize("factor", [0.5, 0.95, 1.05, 2.0])
 def test_wrong_noise_is_seen(factor):
-    drawn = np.random.default_rng(1).normal(0, 1.5 * factor, 29_000)
+    drawn = default_rng(1).normal(0, 1.5 * factor, 29_000)
     assert noise_p_value(float((drawn**2).sum()), 1.5, drawn.size) < FALSE_ALARM
 
 
@@ -143,7 +144,7 @@ def test_groups_in_which_everybody_takes_part_draw_nobody(law, count):
 
 
 def test_honest_noise_passes():
-    rng = np.random.default_rng(2)
+    rng = default_rng(2)
     values = [
         noise_p_value(float((rng.normal(size=500) ** 2).sum()), 1.0, 500)
         for _ in range(500)
@@ -158,7 +159,7 @@ def test_no_noise_where_noise_was_recorded_fails():
 
 
 def test_a_client_who_is_always_there_is_named_with_its_chance():
-    counts = np.random.default_rng(5).binomial(50, 0.02, 2000)
+    counts = default_rng(5).binomial(50, 0.02, 2000)
     counts[77] = 50
     client, chance = oddest_client(counts, participation_law({0.02: 50}), 2000)
     assert client == 77
@@ -169,7 +170,7 @@ def test_a_client_who_is_always_there_is_named_with_its_chance():
 @pytest.mark.parametrize("fixed", [False, True])
 def test_the_oddest_client_s_chance_is_a_bound_on_honest_false_alarms(fixed):
     """Poisson cohorts, and cohorts of one size, whose clients depend on each other."""
-    rng = np.random.default_rng(6)
+    rng = default_rng(6)
     clients = 40
     rounds = 20
     size = 8
@@ -191,7 +192,7 @@ def _measured(z, std=2.0, round_=1):
 
 
 def test_measurements_agree_with_independent_implementations():
-    z = np.random.default_rng(1).standard_normal(1001)
+    z = default_rng(1).standard_normal(1001)
     measured = _measured(z)
     assert measured.ks == pytest.approx(stats.kstest(z, "norm").statistic, rel=1e-8)
     assert measured.tails == tuple(
@@ -437,7 +438,7 @@ def test_recorded_and_released_noise_is_that_of_the_stream():
 
 @pytest.mark.parametrize("name", ["none", *LONG_FAULTS])
 def test_faults_of_long_vectors_are_seen(name):
-    rng = np.random.default_rng(8)
+    rng = default_rng(8)
     n = 2 * noise_evidence.SAMPLE + 1
     z = rng.standard_normal(n)
     _, fault = LONG_FAULTS.get(name, (None, lambda z, rng: z))
@@ -456,7 +457,7 @@ def test_faults_of_long_vectors_are_seen(name):
 
 
 def test_noise_of_a_long_vector_that_is_used_again_or_not_the_seed_s_is_seen():
-    z = np.random.default_rng(9).standard_normal((4, 2 * noise_evidence.SAMPLE + 1))
+    z = default_rng(9).standard_normal((4, 2 * noise_evidence.SAMPLE + 1))
     z[3] = z[0] + 0.1 * z[3]
     releases = [_release(number) for number in range(1, 5)]
     lines = [
@@ -474,7 +475,7 @@ def test_noise_of_a_long_vector_that_is_used_again_or_not_the_seed_s_is_seen():
 @pytest.mark.slow
 def test_p_values_are_upper_bounds_and_not_trivial():
     """Simulated frequencies of p-values below a level never exceed it beyond chance."""
-    rng = np.random.default_rng(2)
+    rng = default_rng(2)
     runs = 1_500
     n = 60
     x, y = rng.standard_normal((2, runs, n))
@@ -503,7 +504,7 @@ def test_overlap_bound_covers_the_exact_hypergeometric_law():
 
 
 def test_common_clients_and_neighbours_are_those_counted_one_by_one():
-    rng = np.random.default_rng(1)
+    rng = default_rng(1)
     n = 23
     drawn = [
         tuple(sorted(rng.choice(n, size, replace=False).tolist()))
@@ -538,7 +539,7 @@ def test_common_clients_and_neighbours_are_those_counted_one_by_one():
 
 def test_power_of_a_smaller_deviation_agrees_with_a_simulation():
     count = 20_000
-    rng = np.random.default_rng(3)
+    rng = default_rng(3)
     squares = 0.97**2 * rng.chisquare(count, 4_000)
     rejected = noise_p_values.squares_p_values(squares, np.full(4_000, count))
     rejected_share = float((rejected < EVIDENCE_FALSE_ALARM / 5).mean())
@@ -547,7 +548,7 @@ def test_power_of_a_smaller_deviation_agrees_with_a_simulation():
 
 
 def test_power_of_a_correlation_agrees_with_a_simulation():
-    rng = np.random.default_rng(5)
+    rng = default_rng(5)
     rounds = 20
     rho = 0.2
     runs = 600
@@ -619,7 +620,7 @@ def test_absent_evidence_is_named_and_decides_nothing(tmp_path):
 def test_measurements_of_another_release_are_refused(tmp_path):
     plan = write_run(tmp_path)
     path = tmp_path / noise_evidence.NOISE_EVIDENCE
-    rng = np.random.default_rng(6)
+    rng = default_rng(6)
     index = {}
     lines = []
     for release in releases(plan):

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from numpy.random import default_rng
 from scipy.special import ndtr
 from scipy.stats import binom
 
@@ -110,7 +111,7 @@ def test_a_few_rounds_by_quadrature(sigma: float, rounds: int) -> None:
 )
 def test_fifty_rounds_by_importance_sampling(sigma: float, epsilon: float) -> None:
     """Under P with the client's round moved on: weights that count are small."""
-    generator = np.random.default_rng(1)
+    generator = default_rng(1)
     rounds = 50
     draws = 50_000
     z = generator.standard_normal((draws, rounds))
@@ -196,7 +197,7 @@ def test_what_options_miss_above_the_top_covers_a_simulation() -> None:
     rounds = 200
     top = 5.0
     strikes = np.array([0.85, 0.9, 1.2])
-    draws = np.random.default_rng(1).normal(size=(4000, rounds - 1))
+    draws = default_rng(1).normal(size=(4000, rounds - 1))
     sums = np.exp(draws - 0.5).sum(axis=1)
     below = (sums[:, None] <= strikes * rounds - top).mean(axis=0)
     missed = _missed(1.0, rounds, strikes, top, 1e-3)

@@ -8,6 +8,8 @@ import pytest
 import scipy.fft
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.random import default_rng
+from numpy.testing import assert_allclose
 
 from privplan.accounting import families as noise_families
 from privplan.accounting.pld import lattice, profile
@@ -89,7 +91,7 @@ def test_threshold_inverts_loss(kind, shift, ratio, outcome):
     level = dominating_pairs.loss(rows, np.array([[outcome]]))
     again = dominating_pairs.loss(rows, dominating_pairs.threshold(rows, level))
     scale = shift * ratio
-    np.testing.assert_allclose(again, level, rtol=1e-9, atol=1e-12 * scale)
+    assert_allclose(again, level, rtol=1e-9, atol=1e-12 * scale)
 
 
 @given(
@@ -117,7 +119,7 @@ def profile_at(masses, losses, epsilon):
 @given(seed=st.integers(0, 10_000))
 @settings(max_examples=40, deadline=None)
 def test_the_hull_is_a_measure_with_a_lower_profile(seed):
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     masses = rng.uniform(0.05, 1.0, 40)
     masses[rng.choice(np.arange(1, 38), 5, replace=False)] *= -0.3
     masses /= masses.sum()
@@ -154,7 +156,7 @@ def test_a_stitched_pair_has_the_profile_of_proposition_30():
 
 
 def test_convolution_errors_are_within_their_bound():
-    masses = np.random.default_rng(3).uniform(size=50)
+    masses = default_rng(3).uniform(size=50)
     masses /= masses.sum()
     exact = np.array([mp.mpf(1)])
     with mp.workdps(30):
@@ -182,13 +184,13 @@ def test_lengths_of_transforms_are_those_of_scipy():
 
 @pytest.mark.parametrize("step", [1e-9, 1e-3, 0.5, 30.0, 900.0])
 def test_suffix_deltas_are_direct_sums(step):
-    masses = np.random.default_rng(1).uniform(size=200)
+    masses = default_rng(1).uniform(size=200)
     index = np.arange(200)
     direct = [
         (masses[k:] * -np.expm1(-step * (index[k:] - k))).sum()
         for k in range(len(masses))
     ]
-    np.testing.assert_allclose(suffix_deltas(masses, step), direct, rtol=1e-12, atol=0)
+    assert_allclose(suffix_deltas(masses, step), direct, rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("kind", [Kind.REMOVE, Kind.ADD, Kind.SWAP])

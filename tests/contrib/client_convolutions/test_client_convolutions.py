@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch.nn import functional
+from torch.testing import assert_close
 
 has_triton = find_spec("triton") is not None
 if has_triton:
@@ -104,13 +105,13 @@ def test_outputs_and_gradients_are_those_of_pytorch(shape):
     expected = functional.conv2d(
         *tensors, stride=stride, padding=padding, groups=clients
     )
-    torch.testing.assert_close(outputs, expected, rtol=1e-4, atol=1e-4)
+    assert_close(outputs, expected, rtol=1e-4, atol=1e-4)
     slope = torch.randn(expected.shape, generator=torch.Generator().manual_seed(4))
     # Contiguous in another order, as a layer that follows may give it.
     slope = slope.movedim(1, -1).contiguous().movedim(-1, 1)
     gradients = torch.autograd.grad(outputs, tensors, slope)
     of_pytorch = torch.autograd.grad(expected, tensors, slope)
-    torch.testing.assert_close(gradients, of_pytorch, rtol=1e-4, atol=1e-4)
+    assert_close(gradients, of_pytorch, rtol=1e-4, atol=1e-4)
 
 
 @in_interpreter

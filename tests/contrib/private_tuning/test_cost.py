@@ -4,11 +4,11 @@ import json
 import math
 
 import dp_accounting as dp
-import numpy as np
 import pytest
 from click.testing import CliRunner
 from dp_accounting import dp_event
 from dp_accounting.rdp import RdpAccountant
+from numpy.testing import assert_allclose
 
 from privplan.accounting.rdp import ORDERS
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
@@ -181,7 +181,7 @@ def test_geometric_by_hand_for_a_gaussian():
         (1 - 1 / a) * a / (2 * sigma**2) + math.log(mean) / a for a in ORDERS
     )
     expected = ORDERS / (2 * sigma**2) + extra + math.log(mean) / (ORDERS - 1)
-    np.testing.assert_allclose(computed, expected, rtol=1e-9)
+    assert_allclose(computed, expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("shape", [0.1, 0.5, 1.0, 3.0])

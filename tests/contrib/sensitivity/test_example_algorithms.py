@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 from torch import nn
+from torch.testing import assert_close
 
 from privplan.accounting.families import NOISE_FAMILIES
 from privplan.laws import sampling_law as laws
@@ -65,7 +65,7 @@ def test_fedprox_is_sgd_on_a_proximal_loss(examples):
 
     algorithm = built("DP-FedProx", mu=2.0)
     expected = small.averaged(small.setting(algorithm), client)
-    torch.testing.assert_close(small.moved(algorithm), expected, rtol=1e-4, atol=1e-6)
+    assert_close(small.moved(algorithm), expected, rtol=1e-4, atol=1e-6)
     without = small.moved(built("DP-FedProx", mu=0.0))
     assert float((without - expected).norm()) > 0.05 * float(expected.norm())
 

@@ -130,51 +130,132 @@ def _doubled(*schedule):
 
 
 REPLAYED = (
-    ("model pre-trained on private records", "The first model is moved by images.", _started, {}),
-    ("last model weighed by private records", "The mean of two by private accuracy.", _weighed, {}),
-    ("last step by clear sums", "The last step takes the sums without their noise.", stepping(
-        lambda released, clear, round_: (
-        CLEAR(released, clear, round_) if round_ == ROUNDS else released)), {}),
-    ("clients start from clear sums", "Clients start half a clear mean update further.",
-     trained(_warm), {}),
-    ("inputs centred by the cohort", "The mean image of the cohort is subtracted.",
-     trained(lambda batch, seen: {"x": batch.x - batch.x.mean((0, 1, 2))}), {}),
-    ("learning rate by the cohort", "The learning rate follows the spread of private images.",
-     trained(lambda batch, seen: {"learning_rate": batch.learning_rate * (batch.x.std() + 0.5)}),
-     {}),
-    ("records of a neighbour", "Every second batch of a client is of its neighbour.",
-     trained(_neighbours), {}),
-    ("heads averaged in the clear", "Clients keep the mean of the cohort's own heads.",
-     trained(lambda batch, seen: {}, _one_head), {"algorithm": "DP2-FedSAM"}),
-    ("an update in the sums of two groups", "The first update of a chunk is in two groups.",
-     lambda experiment: experiment, {"patches": ((cohort, "add_sum", _InTwoGroups()),)}),
-    ("correlated noise, step by clear sums", "The mixture without its noise is solved.",
-     stepping(CLEAR), {"sampling": TURNS}),
-)  # fmt: skip
+    (
+        "model pre-trained on private records",
+        "The first model is moved by images.",
+        _started,
+        {},
+    ),
+    (
+        "last model weighed by private records",
+        "The mean of two by private accuracy.",
+        _weighed,
+        {},
+    ),
+    (
+        "last step by clear sums",
+        "The last step takes the sums without their noise.",
+        stepping(
+            lambda released, clear, round_: (
+                CLEAR(released, clear, round_) if round_ == ROUNDS else released
+            )
+        ),
+        {},
+    ),
+    (
+        "clients start from clear sums",
+        "Clients start half a clear mean update further.",
+        trained(_warm),
+        {},
+    ),
+    (
+        "inputs centred by the cohort",
+        "The mean image of the cohort is subtracted.",
+        trained(lambda batch, seen: {"x": batch.x - batch.x.mean((0, 1, 2))}),
+        {},
+    ),
+    (
+        "learning rate by the cohort",
+        "The learning rate follows the spread of private images.",
+        trained(
+            lambda batch, seen: {
+                "learning_rate": batch.learning_rate * (batch.x.std() + 0.5)
+            }
+        ),
+        {},
+    ),
+    (
+        "records of a neighbour",
+        "Every second batch of a client is of its neighbour.",
+        trained(_neighbours),
+        {},
+    ),
+    (
+        "heads averaged in the clear",
+        "Clients keep the mean of the cohort's own heads.",
+        trained(lambda batch, seen: {}, _one_head),
+        {"algorithm": "DP2-FedSAM"},
+    ),
+    (
+        "an update in the sums of two groups",
+        "The first update of a chunk is in two groups.",
+        lambda experiment: experiment,
+        {"patches": ((cohort, "add_sum", _InTwoGroups()),)},
+    ),
+    (
+        "correlated noise, step by clear sums",
+        "The mixture without its noise is solved.",
+        stepping(CLEAR),
+        {"sampling": TURNS},
+    ),
+)
 FAULTS = (
     *(
-        Fault(name, what, breaks=breaks, level="replayed", why=WHY, **settings)
+        Fault(name, what=what, breaks=breaks, level="replayed", why=WHY, **settings)
         for name, what, breaks, settings in REPLAYED
     ),
     Fault(
-        "no noise where the sum is largest", "One coordinate of each release has no noise.",
-        "noise regenerated", "the seed's", breaks=standard(
-            lambda z, released, part: z.index_fill(0, part.total.abs().argmax()[None], 0.0)),
+        "no noise where the sum is largest",
+        what="One coordinate of each release has no noise.",
+        check="noise regenerated",
+        words="the seed's",
+        breaks=standard(
+            lambda z, released, part: z.index_fill(
+                0, part.total.abs().argmax()[None], 0.0
+            )
+        ),
     ),
     Fault(
-        "noise sorted against the sum", "The largest draw is on the smallest coordinate.",
-        "noise coverage", "recorded deviation", breaks=standard(
-            lambda z, released, part: (
-                z.sort(descending=True).values[part.total.argsort().argsort()])),
+        "noise sorted against the sum",
+        what="The largest draw is on the smallest coordinate.",
+        check="noise coverage",
+        words="recorded deviation",
+        breaks=standard(
+            lambda z, released, part: z.sort(descending=True).values[
+                part.total.argsort().argsort()
+            ]
+        ),
     ),
-    Fault("correlated noise, the sum once more", "A third of the sum joins the mixture.",
-          "noise independence", "correlated with the clean", breaks=mixed_by(_sum_again),
-          sampling=TURNS),
-    Fault("correlated noise, everybody in each round", "Blocks of clients take no turns.",
-          "sampling law", "participations where about", breaks=_everybody, sampling=TURNS),
-    Fault("noise of a step undone in the next", "Every second step takes noise back.", "sums",
-          "beside its noise", patches=((DP_SGD, "RecordNoise", _Undone),), algorithm="DPFedAvg"),
-    Fault("each record twice in a batch", "A record is in a batch two times.", "ledger",
-          "must be at most", patches=((ENGINE, "poisson_schedule", _doubled),),
-          algorithm="DPFedAvg"),
-)  # fmt: skip
+    Fault(
+        "correlated noise, the sum once more",
+        what="A third of the sum joins the mixture.",
+        check="noise independence",
+        words="correlated with the clean",
+        breaks=mixed_by(_sum_again),
+        sampling=TURNS,
+    ),
+    Fault(
+        "correlated noise, everybody in each round",
+        what="Blocks of clients take no turns.",
+        check="sampling law",
+        words="participations where about",
+        breaks=_everybody,
+        sampling=TURNS,
+    ),
+    Fault(
+        "noise of a step undone in the next",
+        what="Every second step takes noise back.",
+        check="sums",
+        words="beside its noise",
+        patches=((DP_SGD, "RecordNoise", _Undone),),
+        algorithm="DPFedAvg",
+    ),
+    Fault(
+        "each record twice in a batch",
+        what="A record is in a batch two times.",
+        check="ledger",
+        words="must be at most",
+        patches=((ENGINE, "poisson_schedule", _doubled),),
+        algorithm="DPFedAvg",
+    ),
+)

@@ -101,7 +101,7 @@ OF_CLIENTS = [name for name, entry in ALGORITHMS.items() if entry.unit == "clien
 def rdp_plan():
     """The preset for the digits, calibrated with RDP."""
     planning = {"accountant": "rdp", "ratios": "uniform"}
-    return solve(digits_spec(rounds=8, planning=planning), second_opinion=False)
+    return solve(digits_spec(rounds=8, planning=planning))
 
 
 @pytest.mark.parametrize("name", OF_CLIENTS)

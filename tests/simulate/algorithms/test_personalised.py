@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-import torch
 from torch import Tensor
+from torch.testing import assert_close
 
 from simulate.components import LocalRule
 from simulate.engine.loop import initial_state, run_round
@@ -40,7 +40,7 @@ def test_a_head_never_enters_a_release(case):
     for total, total_of_leaking in zip(plain, leaking, strict=True):
         assert len(total) == personal.BODY
         assert total.any()
-        torch.testing.assert_close(total, total_of_leaking, rtol=0, atol=0)
+        assert_close(total, total_of_leaking, rtol=0, atol=0)
     [record] = journal.records
     assert record.dimension == (personal.BODY if case.build().mechanism.noisy else 0)
 
@@ -69,7 +69,7 @@ def test_embedding_and_head_never_enter_a_release(case):
     assert {len(total) for total in plain} == {size}
     assert any(total.any() for total in plain)
     for total, total_of_leaking in zip(plain, leaking, strict=True):
-        torch.testing.assert_close(total, total_of_leaking, rtol=0, atol=0)
+        assert_close(total, total_of_leaking, rtol=0, atol=0)
 
 
 SENT = list(

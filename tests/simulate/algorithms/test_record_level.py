@@ -9,6 +9,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.random import default_rng
+from numpy.testing import assert_allclose
+from torch.testing import assert_close
 
 from privplan.errors import InputError
 from privplan.ledger import history_of
@@ -192,7 +195,7 @@ def test_a_plan_of_records_is_refused_by_methods_for_clients(short_plan):
 )
 def test_clients_take_turns(clients, ratio, rounds):
     draw = rotation().draw
-    unused = np.random.default_rng(0)
+    unused = default_rng(0)
     parts = [draw(unused, clients, ratio, number) for number in range(1, rounds + 1)]
     assert all(len(np.unique(part)) == len(part) for part in parts)
     counts = np.bincount(np.concatenate(parts), minlength=clients)
@@ -225,7 +228,7 @@ def test_personal_methods_keep_the_budgets_of_records(name, tmp_path):
         "local": {"epochs": 2, "batch_size": 20, "learning_rate": 0.2, "momentum": 0.5},
         "planning": {"accountant": "rdp", "weights": "epsilon"},
     }
-    plan = solve(Spec.parse(spec), second_opinion=False)
+    plan = solve(Spec.parse(spec))
     execute(Request(plan, name, "digits", tmp_path / "run", seed=2))
     run = load_run(tmp_path / "run")
     verdict = judge(run, 0)
@@ -263,7 +266,7 @@ def test_the_record_has_the_weights_that_the_server_found(short_plan, tmp_path):
 
 
 def test_a_client_whose_update_was_not_finite_does_not_count():
-    draw = np.random.default_rng(3)
+    draw = default_rng(3)
     sent = [released(list(draw.normal(size=50) * std), 1.0) for std in (1.0, 2.0, 3.0)]
     silent = released([0.0] * 50, 1.0)
     rule = client_mean("by estimated noise", by_noise(50))
@@ -273,16 +276,16 @@ def test_a_client_whose_update_was_not_finite_does_not_count():
     assert expected.isfinite().all()
     assert float((step - expected).norm()) < 0.5 * float(expected.norm())
     nobody, _ = rule.combine([silent], torch.zeros(50), {})
-    torch.testing.assert_close(nobody, torch.zeros(50))
+    assert_close(nobody, torch.zeros(50))
 
 
 def test_pfa_projects_private_clients_onto_public_ones():
     sent = [released([2.0, 0.0, 0.0], 3.0), released([1.0, 4.0, 5.0], 1.0)]
     step, _ = projected_clients(1).combine(sent, torch.zeros(3), {})
     expected = (3.0 * np.array([2.0, 0, 0]) + 1.0 * np.array([1.0, 0, 0])) / 4.0
-    np.testing.assert_allclose(step.numpy(), expected, rtol=1e-6)
+    assert_allclose(step.numpy(), expected, rtol=1e-6)
     plain, _ = client_mean("mean", as_planned).combine(sent, torch.zeros(3), {})
-    np.testing.assert_allclose(plain.numpy(), [7 / 4, 1.0, 5 / 4], rtol=1e-6)
+    assert_allclose(plain.numpy(), [7 / 4, 1.0, 5 / 4], rtol=1e-6)
 
 
 @given(st.lists(st.floats(0.1, 10), min_size=1, max_size=8))
@@ -309,7 +312,7 @@ def test_pfa_with_budgets_that_all_differ_has_several_public_clients():
     ]
     step, _ = projected_clients(2).combine(sent, torch.zeros(3), {})
     expected = np.array([1 * 1 + 1.2 * 2 + 3 * 4, 1 * 2 + 1.2 * 1 + 3.3 * 2, 0.0]) / 8.5
-    np.testing.assert_allclose(step.numpy(), expected, atol=1e-5)
+    assert_allclose(step.numpy(), expected, atol=1e-5)
 
 
 def excess(weights, variances):

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from privplan.errors import InputError
 from privplan.planning.solver import solve
@@ -121,7 +122,7 @@ def test_the_distance_of_hypernetworks_is_that_of_their_whole_gradients(dense):
     generated = views[0].hypernetwork.generated(
         views[0].parameters[None], embeddings[None]
     )
-    torch.testing.assert_close(bodies, generated[0])
+    assert_close(bodies, generated[0])
     distances = updates.distance(embeddings, hidden, slopes)
     for index, view in enumerate(views):
         inner = (updates.heads.T @ slopes[index]) * (hidden[index] > 0)
@@ -129,7 +130,7 @@ def test_the_distance_of_hypernetworks_is_that_of_their_whole_gradients(dense):
         of_heads = torch.outer(slopes[index], hidden[index]).flatten()
         whole = torch.cat([of_layer, inner, of_heads, slopes[index]])
         cosine = torch.nn.functional.cosine_similarity(whole, view.gradient, dim=0)
-        torch.testing.assert_close(distances[index], 1 - cosine, atol=1e-4, rtol=1e-4)
+        assert_close(distances[index], 1 - cosine, atol=1e-4, rtol=1e-4)
 
 
 def test_the_rates_fall_as_published():

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from numpy.random import default_rng
 
 from privplan.accounting.tradeoff import tradeoff
 from privplan.errors import InputError
@@ -43,7 +44,7 @@ def members_plan(relation="add_remove", sampling="full", rounds=20):
         "local": {"steps": 5, "batch_size": 5, "learning_rate": 0.1},
         "model": {"name": "mlp-digits", "parameters": 2410},
     }
-    return solve(Spec.parse(spec), second_opinion=False)
+    return solve(Spec.parse(spec))
 
 
 def _few():
@@ -66,7 +67,7 @@ def test_clopper_pearson_against_the_definition():
 
 
 def test_perfect_scores_cross_a_small_epsilon_and_chance_does_not():
-    source = np.random.default_rng(0)
+    source = default_rng(0)
     included = source.random(600) < 0.5
     perfect = rates(included.astype(float), included, _curve(0.5))
     assert all(line["crosses"] for line in perfect)
@@ -79,7 +80,7 @@ def test_perfect_scores_cross_a_small_epsilon_and_chance_does_not():
 
 
 def test_lira_separates_two_gaussians_whose_means_differ_by_target():
-    source = np.random.default_rng(1)
+    source = default_rng(1)
     included = source.random((65, 4)) < 0.5
     odds = source.normal(size=(65, 4)) * 0.1 + included + 10 * np.arange(4)
     ratios = lira(odds, included)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from torch.testing import assert_close
 
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
@@ -36,7 +37,7 @@ def _plan(network="mlp-digits", parameters=2410, rate=0.01):
             "model": {"name": network, "parameters": parameters},
         }
     )
-    return solve(spec, second_opinion=False)
+    return solve(spec)
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +76,7 @@ def test_the_view_is_the_update_of_the_clients_gradient(plan):
     )
     assert float((view.gradient - expected).norm() / expected.norm()) < 1e-4
     images = observed.truth.images
-    torch.testing.assert_close(view.outputs(view.inputs(images)), images)
+    assert_close(view.outputs(view.inputs(images)), images)
 
 
 def test_labels_and_the_input_of_a_dense_layer(plan):
@@ -84,7 +85,7 @@ def test_labels_and_the_input_of_a_dense_layer(plan):
     for index, guess in enumerate(guesses):
         truth = scene.truth(index)
         assert guess.labels.tolist() == truth.labels.tolist()
-        torch.testing.assert_close(guess.images, truth.images, atol=1e-3, rtol=0)
+        assert_close(guess.images, truth.images, atol=1e-3, rtol=0)
 
 
 def _against_nulls(scene, images):
@@ -137,13 +138,11 @@ def test_hyperfl_releases_body_embedding_and_gradient(plan):
         observed = scene[index]
         revealed = body_gradient(observed.view)
         assert revealed.residual < 1e-3
-        torch.testing.assert_close(revealed.body, body, atol=1e-4, rtol=1e-3)
-        torch.testing.assert_close(
-            revealed.embedding, personal[:64], atol=1e-3, rtol=1e-3
-        )
+        assert_close(revealed.body, body, atol=1e-4, rtol=1e-3)
+        assert_close(revealed.embedding, personal[:64], atol=1e-3, rtol=1e-3)
         dense = last_dense(revealed)
         x = observed.view.inputs(observed.truth.images).flatten()
-        torch.testing.assert_close(dense[1].inputs, x, atol=1e-2, rtol=1e-2)
+        assert_close(dense[1].inputs, x, atol=1e-2, rtol=1e-2)
 
 
 def test_a_secure_sum_of_clients_hides_the_images_of_hyperfl(plan):

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from torch.testing import assert_close
 
 from privplan.attacked import ATTACKED, RunAttacks
 from privplan.errors import InputError
@@ -32,7 +33,7 @@ def test_the_views_are_the_stored_releases_and_the_records_those_of_clients(run)
     rounds = run_rounds(folder, load("digits"), public_run(folder), 3)
     assert len(rounds) == 3
     experiment = prepare(request)
-    torch.testing.assert_close(rounds[0].view.parameters, experiment.start)
+    assert_close(rounds[0].view.parameters, experiment.start)
     for index, round_ in enumerate(rounds.heads["round"]):
         clients = np.concatenate(participants(experiment, round_))
         rows = [experiment.partition.records(int(client)) for client in clients]

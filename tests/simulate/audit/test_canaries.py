@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from privplan.accounting.release import SamplingLaw
 from privplan.auditing import AUDIT, VIEWS
@@ -44,12 +45,10 @@ def test_directions_are_orthonormal_while_there_is_room():
     few = directions(1, 40, 300)
     many = directions(1, 40, 30)
     rows = few.rows(np.arange(40))
-    np.testing.assert_allclose(rows @ rows.T, np.eye(40), atol=1e-6)
+    assert_allclose(rows @ rows.T, np.eye(40), atol=1e-6)
     assert few.orthogonal
     assert not many.orthogonal
-    np.testing.assert_allclose(
-        np.linalg.norm(many.rows(np.arange(40)), axis=1), 1.0, rtol=1e-6
-    )
+    assert_allclose(np.linalg.norm(many.rows(np.arange(40)), axis=1), 1.0, rtol=1e-6)
 
 
 @pytest.mark.parametrize("dimension", [300, 30])
@@ -60,16 +59,12 @@ def test_products_are_those_with_the_released_part_of_a_direction(dimension):
     observed = rng.normal(size=len(released))
     rows = unit.rows(np.arange(40))[:, released].astype(float)
     projections = rows @ observed / np.maximum(np.linalg.norm(rows, axis=1), 1e-12)
-    np.testing.assert_allclose(
-        unit.products(observed, released), projections, atol=1e-6
-    )
+    assert_allclose(unit.products(observed, released), projections, atol=1e-6)
     some_products = unit.products(observed, released, slice(10, 30))
-    np.testing.assert_array_equal(
-        some_products[10:30], unit.products(observed, released)[10:30]
-    )
+    assert_array_equal(some_products[10:30], unit.products(observed, released)[10:30])
     whole = rng.normal(size=dimension)
     projections = unit.rows(np.arange(40)).astype(float) @ whole
-    np.testing.assert_allclose(unit.products(whole, None), projections, atol=1e-6)
+    assert_allclose(unit.products(whole, None), projections, atol=1e-6)
 
 
 def test_coins_are_fair_and_only_those_who_are_in_ever_send(short_plan):
@@ -106,7 +101,7 @@ def test_canaries_come_once_in_four_rounds(law, short_plan):
     sent = [canaries.sending(built, 0, group, round_) for round_ in range(1, 9)]
     for block in (sent[:4], sent[4:]):
         included = np.flatnonzero(canaries.included[0])
-        np.testing.assert_array_equal(np.sort(np.concatenate(block)), included)
+        assert_array_equal(np.sort(np.concatenate(block)), included)
     alike = [
         np.array_equal(first, second)
         for first, second in zip(sent[:4], sent[4:], strict=True)

@@ -160,7 +160,7 @@ def test_the_docs_have_the_whole_catalogue():
 @pytest.mark.slow
 def test_compare_plans_each_method_by_its_unit_and_says_so(tmp_path):
     short_path = tmp_path / "plan.json"
-    solve(digits_spec(rounds=2), second_opinion=False).save(short_path)
+    solve(digits_spec(rounds=2)).save(short_path)
     words = ("--algorithms", "DPFedAvg", "--seeds", 1, "-o", tmp_path / "all")
     shown = call("compare", short_path, *words)
     folder = tmp_path / "all" / "DPFedAvg" / "seed-0"

@@ -76,7 +76,7 @@ def solved(unit, rule):
         "local": {length: 2, "batch_size": 2, "augmentation": rule.model_dump()},
         "model": {"name": "mlp-digits", "parameters": 2410},
     }
-    return solve(Spec.parse(data), second_opinion=False)
+    return solve(Spec.parse(data))
 
 
 def world(rule):

@@ -16,6 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from numpy.random import default_rng
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.io import savemat
 
 from privplan.errors import InputError, MissingDataError
@@ -52,7 +54,7 @@ def idx_of_integers(values):
 
 
 def small_files():
-    draw = np.random.default_rng(0)
+    draw = default_rng(0)
     return {
         FILES[0]: idx(draw.integers(0, 256, (20, 28, 28))),
         FILES[1]: idx(np.arange(20) % 10),
@@ -192,7 +194,7 @@ def test_a_damaged_idx_file_is_refused(tmp_path, content):
         read_idx(packed)
 
 
-draw = np.random.default_rng(0)
+draw = default_rng(0)
 IMAGES = draw.integers(0, 256, (12, 3, 32, 32), dtype=np.uint8)
 LABELS = [3, 8, 8, 0, 6, 6, 1, 6, 3, 1, 9, 9]
 
@@ -222,8 +224,8 @@ def written(folder, files):
 
 def check_cifar_10(data):
     assert data.name == "cifar-10"
-    np.testing.assert_array_equal(data.train_x, IMAGES[:10])
-    np.testing.assert_array_equal(data.test_x, IMAGES[10:])
+    assert_array_equal(data.train_x, IMAGES[:10])
+    assert_array_equal(data.test_x, IMAGES[10:])
     assert data.train_y.tolist() + data.test_y.tolist() == LABELS
     assert data.classes[LABELS[0]] == "cat"
 
@@ -246,7 +248,7 @@ def test_cifar_100_has_fine_labels(tmp_path):
     data = load("cifar-100", tmp_path)
     assert data.classes == tuple(names)
     assert data.train_y.tolist() == LABELS[:9]
-    np.testing.assert_array_equal(data.test_x, IMAGES[9:])
+    assert_array_equal(data.test_x, IMAGES[9:])
 
 
 def archive(folder, files):
@@ -308,8 +310,8 @@ def svhn_files(folder):
 def test_svhn_from_its_files(tmp_path):
     folder = svhn_files(tmp_path / "SVHN")
     data = load("svhn", tmp_path)
-    np.testing.assert_array_equal(data.train_x, IMAGES[:3])
-    np.testing.assert_array_equal(data.test_x, IMAGES[3:6])
+    assert_array_equal(data.train_x, IMAGES[:3])
+    assert_array_equal(data.test_x, IMAGES[3:6])
     assert data.train_y.tolist() == [0, 1, 9]
     for content in (b"", b"MATLAB 5.0 MAT-file" + 300 * b"x"):
         (folder / "test_32x32.mat").write_bytes(content)
@@ -355,9 +357,9 @@ def test_a_colour_has_its_own_centre_and_spread(tmp_path):
     seen = data.inputs(data.train_x[:4].reshape(2, 2, 3, 32, 32))
     assert seen.dtype == torch.float32
     expected = (IMAGES[3, 2] / 255 - 0.4465) / 0.2616
-    np.testing.assert_allclose(seen[1, 1, 2], expected, rtol=1e-5, atol=1e-6)
+    assert_allclose(seen[1, 1, 2], expected, rtol=1e-5, atol=1e-6)
     expected = (IMAGES[3, 0] / 255 - 0.4914) / 0.2470
-    np.testing.assert_allclose(seen[1, 1, 0], expected, rtol=1e-5, atol=1e-6)
+    assert_allclose(seen[1, 1, 0], expected, rtol=1e-5, atol=1e-6)
 
 
 def own_images(shape, count=5, **options):
@@ -421,7 +423,7 @@ def test_a_file_of_python_2_is_read(tmp_path):
     dump({b"data": ARRAY, b"labels": [1, 2, 3], b"batch_label": b"one"}, path)
     assert b"cnumpy.core.multiarray\n_reconstruct\n" in path.read_bytes()
     content = read_pickle(path)
-    np.testing.assert_array_equal(content[b"data"], ARRAY)
+    assert_array_equal(content[b"data"], ARRAY)
     assert content[b"labels"] == [1, 2, 3]
     assert content[b"batch_label"] == b"one"
 
@@ -433,7 +435,7 @@ def test_a_file_of_python_3_is_read(protocol, tmp_path):
         pickle.dumps({"data": ARRAY, b"text": b"\xff\x00"}, protocol=protocol)
     )
     content = read_pickle(path)
-    np.testing.assert_array_equal(content[b"data"], ARRAY)
+    assert_array_equal(content[b"data"], ARRAY)
     assert content[b"text"] == b"\xff\x00"
 
 

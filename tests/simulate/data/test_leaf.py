@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose
 
 from privplan.errors import InputError
 from simulate.data.columns import read_csv
@@ -126,7 +127,7 @@ def test_femnist_by_writer(tmp_path):
     assert data.classes[data.train_y[18]] == "z"
     seen = data.inputs(data.train_x)
     # Paper is zero.
-    np.testing.assert_allclose(seen[18, 0, 0, :2], [0.5, 0.0], atol=0.5 / 255)
+    assert_allclose(seen[18, 0, 0, :2], [0.5, 0.0], atol=0.5 / 255)
     spread = natural(data, 1)
     for client in (0, 1):
         rows = personal_test_records(data, spread, client, seed=0)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from privplan.errors import InputError
 from simulate.data.own import Data
@@ -54,9 +55,7 @@ def test_odd_tables_are_refused(tmp_path, text, test, fault):
 
 def test_standardised_columns_need_no_statistics(tmp_path):
     data = read(tmp_path, HEADER + ROWS, statistics=Path("none"), features=("age",))
-    np.testing.assert_allclose(
-        data.records[:, 0], [n / 10 for n in range(9)], rtol=1e-6
-    )
+    assert_allclose(data.records[:, 0], [n / 10 for n in range(9)], rtol=1e-6)
 
 
 def test_a_client_without_a_name_is_named():

@@ -7,6 +7,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.random import default_rng
+from numpy.testing import assert_allclose, assert_array_equal
 from pydantic import TypeAdapter
 
 from privplan.errors import InputError
@@ -27,7 +29,7 @@ from simulate.runs.request import Request, prepare
 from simulate.runs.run import execute
 from tests.simulate import tiny
 
-LABELS = np.random.default_rng(0).integers(0, 10, 4000)
+LABELS = default_rng(0).integers(0, 10, 4000)
 GROUPS = tiny.plan().groups
 CLIENTS = 400
 
@@ -71,12 +73,12 @@ def test_every_partition_can_be_recorded(text):
 @pytest.mark.parametrize("text", WRITTEN)
 def test_every_record_is_at_one_client_and_nobody_is_empty(text):
     spread = spread_of(text)
-    np.testing.assert_array_equal(np.sort(spread.order), np.arange(len(LABELS)))
+    assert_array_equal(np.sort(spread.order), np.arange(len(LABELS)))
     assert np.diff(spread.starts).min() >= 1
     clients = np.sort(np.concatenate(spread.members))
-    np.testing.assert_array_equal(clients, np.arange(CLIENTS))
+    assert_array_equal(clients, np.arange(CLIENTS))
     again = spread_of(text)
-    np.testing.assert_array_equal(spread.order, again.order)
+    assert_array_equal(spread.order, again.order)
     of_another_seed = spread_of(text, seed=4)
     assert not np.array_equal(spread.order, of_another_seed.order)
 
@@ -146,13 +148,13 @@ def test_a_million_clients_hold_records_without_a_list_of_them():
     assert records.shape == (3, 10)
     assert len(np.unique(records[0])) == 10
     assert len(np.unique(records)) > 20
-    np.testing.assert_array_equal(records[1], spread.records(7))
+    assert_array_equal(records[1], spread.records(7))
     records = np.concatenate([spread.records(client) for client in range(4000)])
     counts = np.bincount(records, minlength=len(LABELS))
     # Each record is held 10 times on average; six deviations of a binomial count.
     assert abs(counts - 10).max() < 6 * np.sqrt(10)
     distribution = spread.label_distribution(spread.members[0], LABELS, 10)
-    np.testing.assert_allclose(distribution, np.bincount(LABELS) / len(LABELS))
+    assert_allclose(distribution, np.bincount(LABELS) / len(LABELS))
     too_large = "must not exceed the 4000 training records in iid:SIZE"
     with pytest.raises(InputError, match=too_large):
         spread_of("iid:4001", many)
@@ -169,7 +171,7 @@ def test_records_of_few_clients_are_drawn_once(monkeypatch):
         return streams(*words, clients=clients)
 
     monkeypatch.setattr(of_clients, "streams", counted)
-    assert_equal = np.testing.assert_array_equal
+    assert_equal = assert_array_equal
     assert_equal(spread.records_of(chosen), expected)
     assert_equal(spread.records_of(chosen[::-1]), expected[::-1])
     assert_equal(spread.records_of(np.array([7, 0]))[1], expected[1])
@@ -209,13 +211,13 @@ def test_methods_that_protect_records_refuse_shared_ones(name, short_plan, tmp_p
 
 
 def test_natural_clients_are_whole_people():
-    people = np.random.default_rng(1).integers(0, 500, len(LABELS))
+    people = default_rng(1).integers(0, 500, len(LABELS))
     spread = partition(scheme("natural"), LABELS, WIDE, seed=3, people=people)
     chosen = [spread.person(client) for client in range(CLIENTS)]
     assert len(set(chosen)) == CLIENTS
     for client, person in enumerate(chosen):
         records = np.flatnonzero(people == person)
-        np.testing.assert_array_equal(spread.records(client), records)
+        assert_array_equal(spread.records(client), records)
     assert max(chosen) > CLIENTS  # not the first ones
     few_people = r"groups\.clients: must not exceed the 7 people"
     with pytest.raises(InputError, match=few_people):
@@ -274,7 +276,7 @@ def test_a_run_trains_on_what_clients_hold(text, short_plan, tmp_path):
     chosen = prepare(request).partition
     everybody = np.concatenate(chosen.members)
     sizes = [len(chosen.records(client)) for client in everybody]
-    np.testing.assert_array_equal(chosen.sizes(everybody), sizes)
+    assert_array_equal(chosen.sizes(everybody), sizes)
 
 
 DIGITS = load("digits")

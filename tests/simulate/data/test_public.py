@@ -127,10 +127,7 @@ def test_own_records_in_the_files_of_a_public_data_set_are_refused(name, tmp_pat
 def test_a_run_on_them_is_not_verified(tmp_path, monkeypatch):
     """Somebody trained past the refusal; whoever verifies has only those files."""
     _own_images(tmp_path, "MNIST")
-    plan = solve(
-        digits_spec(rounds=2, model={"name": "cnn-2", "parameters": 28938}),
-        second_opinion=False,
-    )
+    plan = solve(digits_spec(rounds=2, model={"name": "cnn-2", "parameters": 28938}))
     folder = tmp_path / "run"
     with monkeypatch.context() as patch:
         patch.setattr("simulate.data.registry.DIGESTS", {})

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from torch.nn import functional
+from torch.testing import assert_close
 
 from privplan.secure_stream import NoiseKey
 from privplan.spec.spec import Spec
@@ -109,7 +110,7 @@ def compare(world, folder=None):
     """
     now, ledger = _played(world, ROUNDS)
     booked, _, _, theta = on_device(world, folder=folder)
-    torch.testing.assert_close(theta, now.theta, rtol=1e-4, atol=1e-5)
+    assert_close(theta, now.theta, rtol=1e-4, atol=1e-5)
     assert len(booked) == len(ledger.records) > 0
     for line, expected in zip(booked, ledger.records, strict=True):
         assert same(line.model_dump(), expected.model_dump())
@@ -188,7 +189,7 @@ def test_models_train_on_the_device_and_the_host_never_waits(name):
             learning_rate=0.1,
         )
         assert not use.waits
-        torch.testing.assert_close(updates.cpu(), expected, rtol=1e-3, atol=1e-5)
+        assert_close(updates.cpu(), expected, rtol=1e-3, atol=1e-5)
 
 
 def test_an_own_loss_waits_once_for_a_chunk(monkeypatch):
@@ -204,7 +205,7 @@ def test_an_own_loss_waits_once_for_a_chunk(monkeypatch):
             learning_rate=0.1,
         )
         assert use.waits.total() == 1
-        torch.testing.assert_close(updates.cpu(), expected, rtol=1e-3, atol=1e-5)
+        assert_close(updates.cpu(), expected, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +220,7 @@ def test_clients_of_a_large_model_train_one_after_another(name, monkeypatch):
         moved = (value.to(pretend.device()) for value in (theta, x, y))
         updates = local_sgd(network, *moved, learning_rate=0.1)
         assert use.waits.total() == 0
-        torch.testing.assert_close(updates.cpu(), expected, rtol=1e-3, atol=1e-5)
+        assert_close(updates.cpu(), expected, rtol=1e-3, atol=1e-5)
 
 
 def _batch(name, steps=(2,)):
@@ -244,7 +245,7 @@ def clipped_on_device(name):
 
 def test_records_are_clipped_on_the_device_in_a_module_that_is_built_there():
     sums, expected = clipped_on_device("adapters:cnn-2")
-    torch.testing.assert_close(sums, expected, rtol=1e-3, atol=1e-5)
+    assert_close(sums, expected, rtol=1e-3, atol=1e-5)
 
 
 def test_a_lazy_build_within_vmap_is_refused(monkeypatch):
@@ -300,7 +301,7 @@ def test_clients_that_do_not_fit_are_trained_by_halves(name, unit):
     )
     then, expected = _played(world, ROUNDS)
     assert largest
-    torch.testing.assert_close(now.theta, then.theta, rtol=1e-4, atol=1e-5)
+    assert_close(now.theta, then.theta, rtol=1e-4, atol=1e-5)
     assert len(ledger.records) == len(expected.records)
     for line, expected_line in zip(ledger.records, expected.records, strict=True):
         assert same(line.model_dump(), expected_line.model_dump())

@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from numpy.random import default_rng
+from numpy.testing import assert_allclose, assert_array_equal
 
 from privplan.errors import InputError
 from privplan.planning.solver import solve
@@ -52,7 +54,7 @@ def test_gdpfed_to_the_letter():
     step, records, _ = one_round(tiny.setting(algorithm))
     strict = STRICT + noise(algorithm.plan, 0, 2.0 * 5)
     loose = LOOSE + noise(algorithm.plan, 1, 0.5 * 5)
-    np.testing.assert_allclose(step, 0.25 / 4 * strict + 0.75 / 4 * loose, rtol=1e-5)
+    assert_allclose(step, 0.25 / 4 * strict + 0.75 / 4 * loose, rtol=1e-5)
     assert [record.noise_std for record in records] == [10.0, 2.5]
     shares = []
     for record in records:
@@ -61,7 +63,7 @@ def test_gdpfed_to_the_letter():
     assert [share.clip_bound for share in shares] == [5.0, 5.0]
     assert [share.factor for share in shares] == [0.0625, 0.1875]
     largest = [share.largest_norm for share in shares]
-    np.testing.assert_allclose(largest, 5.0, rtol=1e-6)
+    assert_allclose(largest, 5.0, rtol=1e-6)
     assert max(largest) <= 5.0
 
 
@@ -70,7 +72,7 @@ def test_planned_joint_release_scales_the_groups():
     algorithm = build("planned", release="joint", scales=scales)
     step, records, _ = one_round(tiny.setting(algorithm))
     released = 0.25 * STRICT + LOOSE + noise(algorithm.plan, 0, 0.5 * 5)
-    np.testing.assert_allclose(step, released / (0.25 * 2 + 1.0 * 2), rtol=1e-5)
+    assert_allclose(step, released / (0.25 * 2 + 1.0 * 2), rtol=1e-5)
     [record] = records
     multipliers = [
         record.release_for(share).noise_multiplier for share in record.shares
@@ -84,7 +86,7 @@ def test_planned_joint_release_scales_the_groups():
 def test_fedavg_is_the_mean_over_the_expected_cohort_and_is_booked_as_unprotected():
     step, records, _ = one_round(tiny.setting(build("FedAvg")))
     expected = np.array([3.0, 4.0]) * (1 + 2 + 1 + 4) / 4
-    np.testing.assert_allclose(step, expected, rtol=1e-6)
+    assert_allclose(step, expected, rtol=1e-6)
     [record] = records
     assert record.family == "none"
     assert record.release_for(record.shares[0]).noise_multiplier == 0
@@ -96,27 +98,27 @@ def test_the_learning_rate_decays_per_round():
     end = train(setting, MemoryLedger(""))
     movement = (end.theta - initial_state(setting).theta).numpy()
     expected = np.array([6.0, 8.0]) * (1 + 0.5 + 0.25)
-    np.testing.assert_allclose(movement, expected, rtol=1e-5)
+    assert_allclose(movement, expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("fraction", [0.2, 0.5, 0.8, 1.0])
 def test_top_k_against_a_full_sort(fraction):
-    vector = torch.from_numpy(np.random.default_rng(0).normal(size=101)).float()
+    vector = torch.from_numpy(default_rng(0).normal(size=101)).float()
     order = np.argsort(-np.abs(vector.numpy()))[: round(fraction * 101)]
     expected = np.zeros(101, dtype=np.float32)
     expected[order] = vector.numpy()[order]
-    np.testing.assert_array_equal(keep_largest(vector, fraction).numpy(), expected)
+    assert_array_equal(keep_largest(vector, fraction).numpy(), expected)
 
 
 def test_clipping_never_exceeds_its_bound():
-    draw = np.random.default_rng(0)
+    draw = default_rng(0)
     scales = 10.0 ** draw.uniform(-3, 3, size=(200, 1))
     updates = torch.from_numpy(draw.normal(size=(200, 4000)) * scales).float()
     norms = torch.linalg.vector_norm(updates, dim=1, dtype=torch.float64)
     clipped, long = shortened(updates, 5.0)
     after = torch.linalg.vector_norm(clipped, dim=1, dtype=torch.float64)
     assert (after <= 5.0).all()
-    np.testing.assert_allclose(after[long].numpy(), 5.0, rtol=5e-7)
+    assert_allclose(after[long].numpy(), 5.0, rtol=5e-7)
     assert torch.equal(long, norms > 5.0)
     assert torch.equal(clipped[~long], updates[~long])
 
@@ -192,7 +194,7 @@ def test_batches_of_clients_with_a_single_record_and_of_lazy_ones():
             source = stream(1, Purpose.CLIENT, 2, client)
             rows = schedule(records.records(client), 3, 4, source)
             expected = np.where(rows == ABSENT, PADDING, data.train_y.numpy()[rows])
-            np.testing.assert_array_equal(y[client], expected)
+            assert_array_equal(y[client], expected)
 
 
 def test_the_next_batch_is_begun_when_one_is_used_and_kept_by_nobody():
@@ -312,7 +314,7 @@ MEASURES = AccuracyMeasures(
 
 def test_accuracy_overall_by_class_and_of_a_group_on_the_labels_that_it_holds():
     assert MEASURES.accuracy == 13 / 20
-    np.testing.assert_array_equal(MEASURES.by_class, [0.8, 0.5, np.nan])
+    assert_array_equal(MEASURES.by_class, [0.8, 0.5, np.nan])
     shares = {
         "first": np.array([1.0, 0.0, 0.0]),
         "mixed": np.array([0.25, 0.75, 0.0]),
@@ -333,7 +335,7 @@ def test_measuring_against_plain_predictions_on_any_number_of_threads():
         assert measures.correct[label] == int((predicted[of_class] == label).sum())
         assert measures.total[label] == int(of_class.sum())
     again = measure(network, theta, data, workers=2)
-    np.testing.assert_array_equal(measures.correct, again.correct)
+    assert_array_equal(measures.correct, again.correct)
     assert measures.loss == again.loss
 
 

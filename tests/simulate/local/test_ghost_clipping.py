@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
+from torch.testing import assert_close
 
 from privplan.planning.solver import solve
 from simulate.local import dp_sgd
@@ -40,7 +42,7 @@ def test_sums_and_norms_are_those_of_vmap_within_rounding(network, rows):
     total, norms = network.clipped_sums(*batch, bound, values)
     largest = float(expected.norm(dim=1).max())
     assert float((total - expected).norm(dim=1).max()) <= 2e-6 * largest
-    torch.testing.assert_close(norms, expected_norms, rtol=5e-6, atol=0)
+    assert_close(norms, expected_norms, rtol=5e-6, atol=0)
     assert not total[2].any()
 
 
@@ -64,7 +66,7 @@ def test_several_clients_of_a_small_model_share_a_chunk(monkeypatch):
     together = dp_sgd.clipped_sums(network, *batch, clipping_norm=0.1, workers=1)
     monkeypatch.setattr(dp_sgd, "SUM_VALUES", 1)
     alone = dp_sgd.clipped_sums(network, *batch, clipping_norm=0.1, workers=1)
-    torch.testing.assert_close(together.total, alone.total, rtol=1e-4, atol=1e-6)
+    assert_close(together.total, alone.total, rtol=1e-4, atol=1e-6)
     assert torch.equal(together.clipped, alone.clipped)
 
 
@@ -85,6 +87,6 @@ def test_a_run_by_gradients_of_records_is_executed_again(monkeypatch, tmp_path):
         patch.setattr(dp_sgd, "_sums_of_chain", of_records)
         vmap = execute(requests[1])
     assert not np.array_equal(ghosts.end.theta, vmap.end.theta)
-    np.testing.assert_allclose(ghosts.end.theta, vmap.end.theta, rtol=1e-3, atol=1e-5)
+    assert_allclose(ghosts.end.theta, vmap.end.theta, rtol=1e-3, atol=1e-5)
     for request in requests:
         assert replayed(request.folder).outcome == "passed"

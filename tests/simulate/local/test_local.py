@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.testing import assert_close
 
 from privplan.errors import InputError
 from simulate import parallel as threads
@@ -291,7 +292,7 @@ def test_sums_are_those_of_opacus():
     samples = [value.grad_sample.flatten(1) for value in hooked.parameters()]
     expected = clipped(torch.cat(samples, 1), 1.0).sum(0)
     sums = clipped_sums(network, thetas[:1], x[:1], y[:1], clipping_norm=1.0)
-    torch.testing.assert_close(sums.total[0], expected, atol=1e-5, rtol=1e-4)
+    assert_close(sums.total[0], expected, atol=1e-5, rtol=1e-4)
 
 
 @settings(max_examples=25, deadline=None)
@@ -326,7 +327,7 @@ def test_a_gradient_that_is_not_finite_adds_nothing(name):
     y[0, [1, 3]] = PADDING
     expected = clipped_sums(network, thetas, x, y, clipping_norm=0.5)
     assert sums.excluded.tolist() == [2]
-    torch.testing.assert_close(sums.total, expected.total, atol=1e-6, rtol=1e-4)
+    assert_close(sums.total, expected.total, atol=1e-6, rtol=1e-4)
     assert whole.total.isfinite().all()
 
 
@@ -337,7 +338,7 @@ def test_a_module_may_be_used_first_inside_vmap(name):
     x, y = records(network, 1, 3)
     whole = per_record._sums_on_device(network, thetas, x, y, 0.1)
     expected = clipped_sums(network, thetas, x, y, clipping_norm=0.1)
-    torch.testing.assert_close(whole.total, expected.total, atol=1e-4, rtol=1e-3)
+    assert_close(whole.total, expected.total, atol=1e-4, rtol=1e-3)
 
 
 @pytest.mark.parametrize("bound", [0.0, -1.0, float("nan"), float("inf")])
@@ -371,6 +372,4 @@ def test_a_resnet_is_the_published_one():
     expected = expected + next(tensors)
     assert next(tensors, None) is None
     with torch.no_grad():
-        torch.testing.assert_close(
-            network.logits(theta, x), expected, atol=1e-5, rtol=1e-4
-        )
+        assert_close(network.logits(theta, x), expected, atol=1e-5, rtol=1e-4)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from numpy.random import default_rng
 from scipy import stats
 from scipy.linalg import toeplitz
 
@@ -255,7 +256,7 @@ COORDINATES = 40
 
 def noise_source(round_, index):
     """The generator of a release, from its start."""
-    return np.random.default_rng([round_, index])
+    return default_rng([round_, index])
 
 
 class MixedRounds:
@@ -309,7 +310,7 @@ def mixing_matrix():
 @pytest.mark.parametrize("joint", [True, False])
 def test_the_server_has_the_sums_and_the_solved_noise(joint):
     """Each step is that of the sums, plus C^{-1} of independent draws."""
-    generator = np.random.default_rng(3)
+    generator = default_rng(3)
     totals = torch.from_numpy(generator.standard_normal((ROUNDS, 2, COORDINATES)))
     nothing = torch.zeros_like(totals[:2])
     before = torch.cat([nothing, totals])

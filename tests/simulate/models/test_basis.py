@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from simulate.local.sgd import PADDING, gradients, local_sgd
 from simulate.models import basis
@@ -53,10 +54,8 @@ def test_both_bases_give_the_same_updates(momentum, cohort, monkeypatch):
     slopes = gradients(network, thetas, x[:, 0], y[:, 0])
     set_threshold(monkeypatch, 0)
     in_sequence = local_sgd(network, thetas, x, y, **options)
-    torch.testing.assert_close(in_sequence, batched, **ROUNDING)
-    torch.testing.assert_close(
-        gradients(network, thetas, x[:, 0], y[:, 0]), slopes, **ROUNDING
-    )
+    assert_close(in_sequence, batched, **ROUNDING)
+    assert_close(gradients(network, thetas, x[:, 0], y[:, 0]), slopes, **ROUNDING)
 
 
 @pytest.mark.parametrize("name", ["cnn-2", "resnet-10:3x16x16"])
@@ -68,6 +67,4 @@ def test_one_large_model_has_the_logits_of_a_batch_of_one(name, monkeypatch):
     set_threshold(monkeypatch, math.inf)
     batched = logits_of_clients(network, thetas, x)
     set_threshold(monkeypatch, 0)
-    torch.testing.assert_close(
-        logits_of_clients(network, thetas, x), batched, rtol=1e-4, atol=1e-5
-    )
+    assert_close(logits_of_clients(network, thetas, x), batched, rtol=1e-4, atol=1e-5)

@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 from torch import nn
+from torch.testing import assert_close
 
 from privplan.planning.recipe import recipe_lines
 from privplan.spec.groups import Model as Network
@@ -97,10 +98,10 @@ def test_logits_are_those_of_the_plain_module(name):
         expected = plain(network, thetas[0])(x)
         assert expected.shape == (rows, network.classes)
         logits = network.logits(thetas[0], x)
-        torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
+        assert_close(logits, expected, atol=1e-5, rtol=1e-5)
         singly = torch.stack(list(map(network.logits, thetas, batches)))
         logits = network.logits_each(thetas, batches)
-        torch.testing.assert_close(logits, singly, atol=1e-5, rtol=1e-4)
+        assert_close(logits, singly, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.testing import assert_close
 
 from simulate.local import sgd
 from simulate.local.dp_sgd import clipped_sums
@@ -94,24 +95,20 @@ def test_weights_on_disk_give_the_library_s_logits_and_gradients(
     expected = torch.stack([by_the_library(weights / kind, part) for part in x])
     thetas = theta.expand(2, -1)
     with torch.no_grad():
-        torch.testing.assert_close(
-            network.logits(theta, x[0]), expected[0], atol=1e-5, rtol=1e-4
-        )
-        torch.testing.assert_close(
-            network.logits_each(thetas, x), expected, atol=1e-5, rtol=1e-4
-        )
+        assert_close(network.logits(theta, x[0]), expected[0], atol=1e-5, rtol=1e-4)
+        assert_close(network.logits_each(thetas, x), expected, atol=1e-5, rtol=1e-4)
     y = torch.randint(0, classes, (2, 3), generator=generator(2))
     y[1, 2] = PADDING
     per_client = gradients(network, thetas, x, y)
     leaf = theta.clone().requires_grad_()
     functional.cross_entropy(network.logits(leaf, x[0]), y[0]).backward()
-    torch.testing.assert_close(per_client[0], leaf.grad, atol=1e-6, rtol=1e-3)
+    assert_close(per_client[0], leaf.grad, atol=1e-6, rtol=1e-3)
     whole = sgd._gradients_whole(network, thetas, x, y)
-    torch.testing.assert_close(whole, per_client, atol=1e-6, rtol=1e-3)
+    assert_close(whole, per_client, atol=1e-6, rtol=1e-3)
     sums = clipped_sums(network, thetas, x, y, clipping_norm=1e3).total
-    torch.testing.assert_close(sums[0] / 3, per_client[0], atol=1e-6, rtol=1e-3)
+    assert_close(sums[0] / 3, per_client[0], atol=1e-6, rtol=1e-3)
     moved = local_sgd(network, theta, x[:, None], y[:, None], learning_rate=0.1)
-    torch.testing.assert_close(moved, -0.1 * per_client, atol=1e-6, rtol=1e-3)
+    assert_close(moved, -0.1 * per_client, atol=1e-6, rtol=1e-3)
 
 
 def test_another_number_of_classes_gets_a_fresh_head_and_keeps_the_rest(weights):
@@ -141,9 +138,7 @@ def test_it_starts_as_the_frozen_model(name):
     whole = base.initial(generator())
     whole[base.head] = theta[adapted.head]
     x = torch.rand(3, *base.input_shape, generator=generator(1))
-    torch.testing.assert_close(
-        adapted.logits(theta, x), base.logits(whole, x), rtol=1e-4, atol=1e-5
-    )
+    assert_close(adapted.logits(theta, x), base.logits(whole, x), rtol=1e-4, atol=1e-5)
 
 
 def test_gradients_against_the_plain_module(name):
@@ -158,9 +153,7 @@ def test_gradients_against_the_plain_module(name):
     slopes = torch.autograd.grad(loss, list(network.parameters()))
     expected = torch.cat([slope.flatten() for slope in slopes])
     packed = adapted.packed_gradients(adapted.pack(theta[None]), x[None], y[None])
-    torch.testing.assert_close(
-        adapted.unpack(packed, 1)[0], expected, rtol=1e-4, atol=1e-6
-    )
+    assert_close(adapted.unpack(packed, 1)[0], expected, rtol=1e-4, atol=1e-6)
 
 
 def test_weights_come_from_disk_and_adapters_sit_behind_blocks(weights):

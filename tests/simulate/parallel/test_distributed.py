@@ -16,6 +16,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.testing import assert_close
 
 from privplan.errors import InputError
 from privplan.evidence.rounds import VECTORS
@@ -131,7 +132,7 @@ def test_two_processes_give_what_one_gives(name, plan, distributed_folder, tmp_p
 
 
 def _close(ours, expected):
-    torch.testing.assert_close(ours, expected, rtol=0, atol=TOLERANCE)
+    assert_close(ours, expected, rtol=0, atol=TOLERANCE)
 
 
 @pytest.mark.parametrize("secure_run", SECURE, indirect=True)
@@ -252,7 +253,7 @@ def test_each_process_trains_a_share_only(plan, monkeypatch):
     for first_half, second_half, whole_sum in zip(
         halves[0][0], halves[1][0], sums, strict=True
     ):
-        torch.testing.assert_close(
+        assert_close(
             first_half.total + second_half.total,
             whole_sum.total,
             rtol=0,

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch.testing import assert_close
 
 from privplan.errors import InputError
 from privplan.forecast.model import Forecaster
@@ -47,7 +48,7 @@ def test_plans_whose_noise_is_for_one_number_of_rounds_are_not_varied():
 
 
 def test_a_variation_changes_budgets_rounds_and_recipe():
-    unvaried = solve(Spec.parse(PLAIN), second_opinion=False)
+    unvaried = solve(Spec.parse(PLAIN))
     variation = Variation(
         epsilons=(2.0, 2.0), rounds=4, partition="iid", seed=0, share=1.0
     )
@@ -137,9 +138,7 @@ def test_updates_that_are_seen_make_the_engine_s_step(tmp_path):
     begun = initial_state(setting)
     after = run_round(setting, begun, MemoryLedger(setting.algorithm.plan.digest))
     updates = torch.cat(list(chain.from_iterable(seen.values())))
-    torch.testing.assert_close(
-        after.theta - begun.theta, updates.mean(0), atol=1e-6, rtol=1e-4
-    )
+    assert_close(after.theta - begun.theta, updates.mean(0), atol=1e-6, rtol=1e-4)
 
 
 def test_groups_that_hold_other_classes_differ(tmp_path):
@@ -163,7 +162,7 @@ def test_command_writes_a_spec_that_solve_accepts(tmp_path):
         assert not line.startswith("#") or line in text
     spec = Spec.load(target)
     assert spec.planning.update_norms
-    assert solve(spec, second_opinion=False).groups
+    assert solve(spec).groups
     assert answer("proxy", "pilot", source, *SMALL) == text
     assert source.read_text() == SPEC
 

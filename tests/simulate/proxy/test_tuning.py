@@ -44,7 +44,7 @@ SETTING = Setting(spec=DATA, algorithm="planned", dataset="digits", partition="i
 
 @pytest.fixture(scope="module")
 def plan():
-    return solve(Spec.parse(DATA), second_opinion=False)
+    return solve(Spec.parse(DATA))
 
 
 def mean_noise(plan):
@@ -135,7 +135,7 @@ def test_the_command_writes_a_spec_with_its_evidence(tmp_path):
     assert evidence["model"] == "mlp-digits"
     assert evidence["seeds"] == 2
     assert evidence["accuracy"] == fmean(evidence["trials"][0]["scores"])
-    plan = solve(output, second_opinion=False)
+    plan = solve(output)
     recipe = plan.spec.recipe
     assert recipe.source == "tuned"
     assert recipe.replaced == {"local": {"steps": 2, "learning_rate": 0.2}}
@@ -145,7 +145,7 @@ def test_the_command_writes_a_spec_with_its_evidence(tmp_path):
     assert baseline.server is None
     assert any("public or proxy data" in line for line in recipe_lines(plan))
     assert evidence["recipe"] == fields_digest(plan.spec.model_dump(mode="json"))
-    assert solve(plan.spec, second_opinion=False).digest == plan.digest
+    assert solve(plan.spec).digest == plan.digest
 
 
 def tuned(folder, name, text=TEXT, **options):
@@ -175,7 +175,7 @@ def test_a_method_with_its_own_server_is_tuned_without_one(tmp_path):
     assert "momentum" not in done.stdout
     spec = Spec.load(tmp_path / "tuned.yaml")
     assert spec.server is spec.averaging is None
-    algorithm("DP-FedPGN", solve(spec, second_opinion=False))
+    algorithm("DP-FedPGN", solve(spec))
     refused = tuned(tmp_path, "DP-FedPGN", TEXT + "server: {learning_rate: 2}\n")
     assert refused.exit_code == 2
     assert "server: must be left out for DP-FedPGN, which has its own" in refused.stderr
@@ -210,7 +210,7 @@ def warm(folder):
 
 
 def test_a_run_from_parameters_in_a_file_is_kept_and_replayed(tmp_path):
-    plan = solve(Spec.parse(warm(tmp_path)), second_opinion=False)
+    plan = solve(Spec.parse(warm(tmp_path)))
     execute(Request(plan, "planned", "digits", tmp_path / "run"))
     assert judge(load_run(tmp_path / "run"), 0).outcome == "kept"
     report = Replay(tmp_path / "run").run(None, None, lambda done, total: None)
@@ -231,7 +231,7 @@ def test_a_run_from_parameters_in_a_file_is_kept_and_replayed(tmp_path):
 
 def test_no_recipe_is_tuned_on_the_records_that_parameters_were_trained_on(tmp_path):
     data = warm(tmp_path)
-    plan = solve(Spec.parse(data), second_opinion=False)
+    plan = solve(Spec.parse(data))
     trial = tuning.Trial(recipe=default_candidate(plan), share=1.0, seed=0)
     for name in ("digits", "Digits", "digits:1000"):
         setting = SETTING.model_copy(update={"spec": data, "dataset": name})

@@ -33,7 +33,7 @@ def short_plan(sampling="poisson", planning="per_group", server="", averaging=""
         data["averaging"] = {"method": averaging}
     if sampling == "full":
         data["cohort"] = sum(group["clients"] for group in data["groups"])
-    return solve(Spec.parse(data), second_opinion=False)
+    return solve(Spec.parse(data))
 
 
 def replayed(folder, rounds=None, seed=None):

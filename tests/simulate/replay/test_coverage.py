@@ -40,7 +40,7 @@ def plan(law, unit):
         "local": {"steps": 3, "batch_size": 8, "momentum": 0.5},
         "planning": {"slack": 0},
     }
-    return solve(Spec.parse(data), second_opinion=False)
+    return solve(Spec.parse(data))
 
 
 def methods(law, unit):

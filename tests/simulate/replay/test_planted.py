@@ -38,7 +38,7 @@ from tests.simulate.replay.runs import ROUNDS, comparison, replayed, short_plan
 def digits(**changes):
     """The digits preset with three rounds, and some changes."""
     data = {**load_yaml(preset("digits"), "spec"), "rounds": ROUNDS, **changes}
-    return solve(Spec.parse(data), second_opinion=False)
+    return solve(Spec.parse(data))
 
 
 def names_of(report):

@@ -64,7 +64,7 @@ def test_nothing_is_left_of_a_finished_run(short_plan, tmp_path):
 def test_past_sums_are_kept_for_the_next_round_only(tmp_path, monkeypatch):
     planning = {"ratios": "balanced", "accountant": "pld"}
     spec = digits_spec(rounds=6, sampling="cyclic_poisson:3", planning=planning)
-    plan = solve(spec, second_opinion=False)
+    plan = solve(spec)
     request = Request(plan, "planned", "digits", tmp_path / "run")
     interrupt(request, 4)
     assert _stored(tmp_path / "run")["mechanism"][PAST].abs().sum() > 0

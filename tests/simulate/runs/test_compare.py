@@ -123,7 +123,7 @@ def test_the_tabular_has_a_cell_for_each_column_and_escapes_names():
 @pytest.mark.slow
 def test_a_cluster_reports_the_rounds_of_each_finished_run(tmp_path):
     data = load_yaml(preset("digits-planned"), "spec") | {"rounds": 2}
-    plan = privplan.solve(privplan.Spec.parse(data), second_opinion=False)
+    plan = privplan.solve(privplan.Spec.parse(data))
     base = Request(plan, "", "digits", tmp_path)
     reports = []
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 
 from privplan.errors import InputError
 from privplan.evidence.clients import CLIENTS
@@ -199,7 +200,7 @@ def test_results_do_not_depend_on_batching_or_threads(
         torch.set_num_threads(threads)
     vectors = np.fromfile(tmp_path / "run" / VECTORS, "<f4")
     expected = np.fromfile(reference / VECTORS, "<f4")
-    np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-6)
+    assert_allclose(vectors, expected, rtol=0, atol=1e-6)
     assert cohorts(tmp_path / "run", short_plan) == cohorts(reference, short_plan)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_array_equal
 
 from privplan.errors import InputError
 from privplan.plan import Plan
@@ -31,9 +32,7 @@ def test_validation_records_are_training_records_and_no_others():
     assert len(split.train_y) + len(split.test_y) == len(data.train_y)
     records = torch.cat([split.train_x, split.test_x]).flatten(1).numpy()
     training = data.train_x.flatten(1).numpy()
-    np.testing.assert_array_equal(
-        records[np.lexsort(records.T)], training[np.lexsort(training.T)]
-    )
+    assert_array_equal(records[np.lexsort(records.T)], training[np.lexsort(training.T)])
     counts = torch.bincount(split.test_y).numpy() / torch.bincount(data.train_y).numpy()
     assert np.all(np.abs(counts - 0.25) < 0.01)
     for share in (0.0, 1.0, math.nan):

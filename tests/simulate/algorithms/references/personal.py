@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.func import functional_call
+from torch.testing import assert_close
 
 from simulate.client_aggregators import through_hypernetwork
 from simulate.engine.loop import one_core
@@ -89,10 +90,10 @@ def same(algorithm, expected):
     """Compare the engine's global vector and what its clients keep."""
     theta, personal = expected
     end = small.played(algorithm)
-    torch.testing.assert_close(end.theta, theta, rtol=1e-4, atol=1e-6)
+    assert_close(end.theta, theta, rtol=1e-4, atol=1e-6)
     assert end.personal.keys() == personal.keys()
     for number, vector in personal.items():
-        torch.testing.assert_close(end.personal[number], vector, rtol=1e-4, atol=1e-6)
+        assert_close(end.personal[number], vector, rtol=1e-4, atol=1e-6)
 
 
 def with_head(work, trained):

@@ -5,7 +5,9 @@ from functools import cache
 
 import numpy as np
 import torch
+from numpy.random import default_rng
 from torch import nn
+from torch.testing import assert_close
 
 from privplan.planning.baselines import by_record
 from privplan.planning.records import solve_records
@@ -49,7 +51,7 @@ def released(vector, epsilon):
 
 def common_signal(clients, strength, seed=4):
     """Updates [clients, 4000] with a common signal of rank 2, and noise variances."""
-    draw = np.random.default_rng(seed)
+    draw = default_rng(seed)
     std = draw.permutation(np.geomspace(0.3, 3, clients))
     shares = 1 + 0.3 * draw.normal(size=(clients, 2))
     updates = strength * shares @ draw.normal(size=(2, 4000))
@@ -127,7 +129,7 @@ def check_step(algorithm):
         drawn = std * source.standard_normal(world.dimension)
         noisy = total + torch.from_numpy(drawn).float()
         expected = -RATE * noisy / HOLDINGS[update.group.name]
-        torch.testing.assert_close(update.vector, expected, rtol=1e-3, atol=1e-5)
+        assert_close(update.vector, expected, rtol=1e-3, atol=1e-5)
 
 
 def expected_noise(algorithm):
@@ -153,7 +155,7 @@ def check_weights(weights_of):
         step, _ = algorithm.aggregator.combine(sent, torch.zeros(4000), {})
         counts = weights_of(updates, algorithm.plan).double()
         expected = (counts / counts.sum()) @ updates
-        torch.testing.assert_close(step.double(), expected, rtol=1e-3, atol=1e-4)
+        assert_close(step.double(), expected, rtol=1e-3, atol=1e-4)
 
     return check
 
@@ -309,7 +311,7 @@ def check_sent_noise(local, walk, personal, size):
     for factor, noise in zip(local.sent_noise(STEPS), drawn, strict=True):
         speed = MOMENTUM * speed + noise * (factor != 0)
         total = total + factor * speed
-    torch.testing.assert_close(sent, -RATE * total[: len(sent)])
+    assert_close(sent, -RATE * total[: len(sent)])
 
 
 def compare(walk, first):
@@ -324,7 +326,7 @@ def compare(walk, first):
             noisy = noisy_gradient(world, update.client, PLAN.group(update.group.name))
             expected = walk(world.start, first(world.start), noisy)
             result = (update.vector, personal[update.client])
-            torch.testing.assert_close(result, expected, rtol=1e-3, atol=1e-5)
+            assert_close(result, expected, rtol=1e-3, atol=1e-5)
             assert update.noise_evidence.drawn[0] == STEPS * len(update.vector)
         step, _ = algorithm.aggregator.combine((), world.start, {})
         assert not step.any()
@@ -372,7 +374,7 @@ def personal_without_noise(algorithm):
     train = algorithm.local.train
 
     def quiet(client):
-        return Silent(np.random.default_rng(client).bit_generator)
+        return Silent(default_rng(client).bit_generator)
 
     def changed(batch):
         without_noise = train(replace(batch, noise=quiet))

@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from numpy.testing import assert_allclose
 from torch import nn
+from torch.testing import assert_close
 
 from simulate.aggregators import add_shift, literal, mean, normalised, top_k
 from simulate.components import LocalResult, LocalRule
@@ -69,7 +71,7 @@ def compare(smooth):
     def check(algorithm):
         expected = follow(algorithm, smooth)
         movement = small.moved(algorithm)
-        torch.testing.assert_close(movement, expected, rtol=1e-4, atol=1e-6)
+        assert_close(movement, expected, rtol=1e-4, atol=1e-6)
 
     return check
 
@@ -90,7 +92,7 @@ def check_by_hand(algorithm):
     _, _, after = tiny.one_round(setting)
     again = run_round(setting, after, MemoryLedger(""))
     step = (again.theta - after.theta).numpy()
-    np.testing.assert_allclose(step, by_hand(algorithm), rtol=1e-4)
+    assert_allclose(step, by_hand(algorithm), rtol=1e-4)
 
 
 def by_hand(algorithm):
@@ -164,7 +166,7 @@ def check_kept(algorithm):
     assert strict[1] < -abs(strict[0]) < 0 < strict[0]
     sparse = np.array([0.0, strict[1]])
     expected = tiny.WEIGHTS[0] / 4 * sparse + tiny.WEIGHTS[1] / 4 * loose
-    np.testing.assert_allclose(step, expected, rtol=1e-5)
+    assert_allclose(step, expected, rtol=1e-5)
 
 
 def kept_by_group(*fractions):

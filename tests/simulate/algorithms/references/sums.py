@@ -5,7 +5,9 @@ from itertools import chain
 
 import numpy as np
 import torch
+from numpy.testing import assert_allclose
 from torch import nn
+from torch.testing import assert_close
 
 from privplan.plan import Segment
 from privplan.streams import Purpose, private_seed, stream
@@ -61,11 +63,11 @@ def check_bounds(algorithm):
     step, [record], _ = tiny.one_round(setting)
     clipped = np.array([2 * 1.5 + 3 + 6, 2 * 2.0 + 4 + 8])
     total = clipped + tiny.noise(algorithm.plan, 0, 5.0)
-    np.testing.assert_allclose(step, total / 4, rtol=1e-5)
+    assert_allclose(step, total / 4, rtol=1e-5)
     shares = record.shares
     assert [share.clip_bound for share in shares] == list(BOUNDS)
     multipliers = [record.release_for(share).noise_multiplier for share in shares]
-    np.testing.assert_allclose(multipliers, tiny.SIGMAS, rtol=1e-12)
+    assert_allclose(multipliers, tiny.SIGMAS, rtol=1e-12)
 
 
 def check_ratios(*ratios):
@@ -90,7 +92,7 @@ def check_ratios(*ratios):
 def same_movement(algorithm, expected):
     """Compare how far the model moves in the world of digits."""
     movement = small.moved(algorithm)
-    torch.testing.assert_close(movement, expected, rtol=1e-4, atol=1e-6)
+    assert_close(movement, expected, rtol=1e-4, atol=1e-6)
 
 
 def _drawn(world, round_, group, ratio):
@@ -166,7 +168,7 @@ def check_smoothing(algorithm):
     """With two parameters the system is [[1 + 2 s, -2 s], [-2 s, 1 + 2 s]]."""
     mean = (CLIPPED + tiny.noise(algorithm.plan, 0, 10.0)) / 4
     expected = np.linalg.solve([[2.0, -1.0], [-1.0, 2.0]], mean)
-    np.testing.assert_allclose(in_the_tiny_world(algorithm), expected, rtol=1e-5)
+    assert_allclose(in_the_tiny_world(algorithm), expected, rtol=1e-5)
 
 
 def check_mask(algorithm):
@@ -178,7 +180,7 @@ def check_mask(algorithm):
     update = (3.0, 4.0)[coordinate]
     total = sum(min(update * pixel, 5.0) for pixel in (1, 2, 1, 4))
     expected = (total + tiny.noise(algorithm.plan, 0, 10.0, 1)[0]) / 4
-    np.testing.assert_allclose(step[coordinate], expected, rtol=1e-5)
+    assert_allclose(step[coordinate], expected, rtol=1e-5)
 
 
 JOINT_CASES = (
@@ -206,7 +208,7 @@ def check_weights(algorithm):
     """Two clients of epsilon 1, two of epsilon 2: weights 1/6 and 2/6 on updates."""
     step = in_the_tiny_world(algorithm)
     strict, loose = noisy_sums(algorithm)
-    np.testing.assert_allclose(step, (strict + 2 * loose) / 6, rtol=1e-5)
+    assert_allclose(step, (strict + 2 * loose) / 6, rtol=1e-5)
 
 
 def check_one_direction(algorithm):
@@ -214,7 +216,7 @@ def check_one_direction(algorithm):
     step = in_the_tiny_world(algorithm)
     strict, loose = noisy_sums(algorithm)
     along = strict @ loose / (loose @ loose) * loose
-    np.testing.assert_allclose(step, 0.25 / 4 * along + 0.75 / 4 * loose, rtol=1e-5)
+    assert_allclose(step, 0.25 / 4 * along + 0.75 / 4 * loose, rtol=1e-5)
 
 
 def check_subspace(directions):
@@ -269,7 +271,7 @@ def clipped_at(norm):
 def check_mean(algorithm):
     """One noisy sum of clipped updates over the expected cohort of four."""
     expected = (CLIPPED + tiny.noise(algorithm.plan, 0, 10.0)) / 4
-    np.testing.assert_allclose(in_the_tiny_world(algorithm), expected, rtol=1e-5)
+    assert_allclose(in_the_tiny_world(algorithm), expected, rtol=1e-5)
 
 
 def largest_only(vector):
@@ -287,7 +289,7 @@ def check_groups(*, fraction):
             strict = largest_only(strict)
             loose = largest_only(loose)
         expected = tiny.WEIGHTS[0] / 4 * strict + tiny.WEIGHTS[1] / 4 * loose
-        np.testing.assert_allclose(in_the_tiny_world(algorithm), expected, rtol=1e-5)
+        assert_allclose(in_the_tiny_world(algorithm), expected, rtol=1e-5)
 
     return check
 
@@ -296,7 +298,7 @@ def check_scaled(algorithm):
     """sum_m s_m sum_i clip(Delta_i), with noise max s_m sigma_m C, over sum s_m r_m."""
     total = SCALES[0] * SUMS + SCALES[1] * SUMS + tiny.noise(algorithm.plan, 0, 2.5)
     expected = total / (2 * SCALES[0] + 2 * SCALES[1])
-    np.testing.assert_allclose(in_the_tiny_world(algorithm), expected, rtol=1e-5)
+    assert_allclose(in_the_tiny_world(algorithm), expected, rtol=1e-5)
 
 
 def check_tuned(client):
@@ -318,7 +320,7 @@ def check_tuned(client):
             network = small.network_at(world, end.theta)
             batches = small.mini_batches(world, later, int(number))
             small.plain_client(network, batches, world.learning_rate(small.ROUNDS))
-            torch.testing.assert_close(model, small.flat(network), rtol=1e-4, atol=1e-5)
+            assert_close(model, small.flat(network), rtol=1e-4, atol=1e-5)
 
     return check
 
@@ -334,8 +336,8 @@ def check_alone(algorithm):
             small.plain_client(network, real, world.learning_rate(round_))
             models[number] = small.flat(network)
     end = small.played(algorithm)
-    torch.testing.assert_close(end.theta, world.start, rtol=0, atol=0)
-    torch.testing.assert_close(dict(end.personal), models, rtol=1e-4, atol=1e-6)
+    assert_close(end.theta, world.start, rtol=0, atol=0)
+    assert_close(dict(end.personal), models, rtol=1e-4, atol=1e-6)
 
 
 def tuned_twice(thetas, batch):
