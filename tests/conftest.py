@@ -4,15 +4,24 @@ HYPOTHESIS_PROFILE=random draws others, and more of them, as ``make test-all`` d
 """
 
 import gc
+import importlib
 import os
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-if "PYTEST_XDIST_WORKER" in os.environ:
+TESTS = Path(__file__).parent
+# gw0, gw1, and so on; nothing where one process runs all tests.
+WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
+if WORKER:
     # Each worker has its core: further threads would only wait for one another.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Nothing that is loaded becomes garbage; to look for some takes a fifth of the time.
+gc.disable()
 
 settings.register_profile("fixed", derandomize=True, deadline=None, max_examples=30)
 settings.register_profile("random", deadline=None)
@@ -30,6 +39,22 @@ DRAWN = (("simulate.runs.records", "run_picture"), ("simulate.runs.compare", "pi
 """What draws the picture of a run, and those of a comparison, and where it is called."""
 
 
+def pytest_collection(session):
+    """Let every second worker load all tests from the last file to the first.
+
+    In a fresh checkout each worker compiles what no other has compiled before, so that
+    each does half of that.
+    """
+    is_whole_suite = session.config.args_source.name == "TESTPATHS"
+    if not is_whole_suite or not WORKER or int(WORKER.removeprefix("gw")) % 2 == 0:
+        return
+    for file in sorted(TESTS.rglob("test_*.py"), reverse=True):
+        parts = file.relative_to(TESTS.parent).with_suffix("").parts
+        # What cannot be loaded is said, or skipped, when its turn comes.
+        with suppress(Exception, pytest.skip.Exception):
+            importlib.import_module(".".join(parts))
+
+
 def pytest_collection_finish():
     """Freeze what is loaded, so that no collection of garbage looks at it again."""
     for module, name in DRAWN:
@@ -39,6 +64,7 @@ def pytest_collection_finish():
             setattr(loaded, name, lambda *arguments, **options: NO_PICTURE)
     # No test ends with a power failure, the only thing that this protects from.
     os.fsync = lambda descriptor: None
+    gc.enable()
     gc.collect()
     gc.freeze()
     # Fewer looks at what the tests make, most of which goes without them.

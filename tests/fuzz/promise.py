@@ -51,7 +51,7 @@ class Property:
     inputs: st.SearchStrategy[Any]  # strategy of malformed inputs
     # Raises anything but a PrivplanError when the promise is broken.
     check: Callable[[Any], None]
-    quick: int = 30  # inputs in the quick suite
+    quick: int = 20  # inputs in the quick suite
     long: int = 1000  # inputs in the long suite
 
 

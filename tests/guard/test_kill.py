@@ -19,7 +19,7 @@ from tests.guard import copies, kills
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("count", [5, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [3, pytest.param(200, marks=pytest.mark.slow)])
 def test_a_killed_run_goes_on_with_the_same_bits(tmp_path, count):
     check_killed(tmp_path, count, "tests.guard.kills")
 

@@ -38,7 +38,7 @@ LOOSE = [{**group, "epsilon": 20} for group in TWO]
 @pytest.mark.parametrize(
     ("sampling", "stated_rounds", "planning"),
     [
-        ("poisson", (80,), {"ratios": "uniform"}),
+        ("poisson", (80,), {"ratios": "uniform", "accountant": "rdp"}),
         pytest.param("poisson", (10, 80), {}, marks=pytest.mark.slow),
         pytest.param("fixed_size", (10, 80), {}, marks=pytest.mark.slow),
     ],

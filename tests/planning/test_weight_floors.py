@@ -94,7 +94,7 @@ def prices_of(costs, min_weights):
     [
         ([0.6, 0.4], {}),
         ([0.5, 0.3, None], {}),
-        ([0.3, None, 0.1, 0.2], {}),
+        pytest.param([0.3, None, 0.1, 0.2], {}, marks=pytest.mark.slow),
         ([0.5, 0.3, None], {"ratios": "noise"}),
         ([0.5, 0.3, None], {"release": "per_group"}),
     ],

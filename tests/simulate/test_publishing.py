@@ -39,12 +39,12 @@ from tests.simulate.own_runs import Net, arrays, data
 from tests.simulate.own_runs import plan as own_plan
 
 FILES = {PLAN, VERDICT, "certificate.json", MODEL}
-ROUNDS = 4
+ROUNDS = 3
 
 
 @pytest.fixture(scope="module")
 def short_plan():
-    """The plan of the preset for four rounds: each bundle executes them again."""
+    """The plan of the preset for three rounds: each bundle executes them again."""
     return solve(digits_spec(rounds=ROUNDS))
 
 
@@ -574,7 +574,8 @@ def test_no_bundle_is_written_into_its_run(copy):
 def test_verify_reads_a_bundle_and_says_who_can_execute_the_run(run, bundle):
     done = privplan_command("verify", bundle)
     assert done.exit_code == 5
-    claim = "kept (simulation), executed again (4 of 4 rounds; model trained by the"
+    executed = f"executed again ({ROUNDS} of {ROUNDS} rounds; model trained by the"
+    claim = f"kept (simulation), {executed}"
     assert f"a bundle, whose publisher says: {claim}" in done.stdout
     assert "only who has the run folder can execute the run again" in done.stdout
     assert "the trainer's workplace" in answer("verify", run, "--rounds", 0)

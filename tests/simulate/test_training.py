@@ -121,7 +121,7 @@ def test_turns_follow_the_names_of_own_clients(tmp_path, monkeypatch):
     assert clients_by_turn["strict"][0] == sum(
         law.turn("strict", name) == 0 for name in range(STRICT)
     )
-    assert run.verdict.kept is True
+    assert run.verdict.kept
     assert replayed(run) == "passed"
     wrong = run.record.model_copy(
         update={"parts": {**clients_by_turn, "strict": (STRICT, 0)}}
@@ -133,7 +133,7 @@ def test_turns_follow_the_names_of_own_clients(tmp_path, monkeypatch):
     run = simulate.train(solved, folder=tmp_path / "by-place", **options)
     monkeypatch.undo()
     assert replayed(run) == "failed"
-    assert ("cohorts" in str(judge(load_run(run.folder), 0).failed)) is True
+    assert "cohorts" in str(judge(load_run(run.folder), 0).failed)
 
 
 def test_a_rehearsal_on_own_data_is_asked_for_and_says_so(solved, tmp_path):
@@ -146,7 +146,7 @@ def test_a_rehearsal_on_own_data_is_asked_for_and_says_so(solved, tmp_path):
     assert run.verdict.outcome == "rehearsal"
     assert run.verdict.level == "rehearsal"
     assert run.verdict.exit_code == 5
-    assert run.verdict.kept is False
+    assert not run.verdict.kept
     verified = verify(run.folder)
     assert verified.exit_code == 5
     assert verified.stdout[: len(begin)] == begin

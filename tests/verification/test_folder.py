@@ -59,7 +59,7 @@ def test_an_unknown_file_is_named_and_the_run_is_unverified(name, folder):
     path.write_bytes(b"clear sums")
     check, outcome = _check(folder)
     assert check.outcome == "not shown"
-    assert check.required is True
+    assert check.required
     assert outcome == "unverified"
     named = name if name.startswith("guard/") else name.partition("/")[0]
     assert list(unknown_files(folder)) == [named]
@@ -81,7 +81,7 @@ def test_the_lock_is_empty(folder):
     (folder / ".lock").write_bytes(b"clear sums")
     check, outcome = _check(folder)
     assert outcome == "unverified"
-    assert ("what .lock may hold" in check.reason) is True
+    assert "what .lock may hold" in check.reason
 
 
 def test_many_unknown_files_are_counted(folder):

@@ -103,7 +103,14 @@ def answer_of(item, folder):
     )
 
 
-@pytest.mark.parametrize("name", INPUTS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        # The quick tests read every third input.
+        pytest.param(name, marks=pytest.mark.slow if index % 3 else ())
+        for index, name in enumerate(INPUTS)
+    ],
+)
 def test_other_forms_of_the_same_content_have_the_same_answer(name, tmp_path):
     expected = answer_of(INPUTS[name], tmp_path)
     for form, item in INPUTS[name].forms():

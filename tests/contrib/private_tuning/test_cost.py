@@ -31,7 +31,7 @@ from tests.verification import honest_run
 @pytest.mark.parametrize(
     "tuning",
     [
-        {"runs": 20},
+        pytest.param({"runs": 20}, marks=pytest.mark.slow),
         pytest.param({"runs": 20, "law": "geometric"}, marks=pytest.mark.slow),
         {"runs": 5, "law": "truncated_negative_binomial", "shape": 0.8},
     ],

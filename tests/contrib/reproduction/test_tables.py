@@ -526,7 +526,7 @@ def test_every_declared_setting_is_a_valid_spec():
 
 
 # Plans of 60 groups, and of four data sets by each method.
-SLOW = ("robust-hdp", "gdpfed-plus")
+SLOW = ("robust-hdp", "gdpfed-plus", "dp2-fedsam")
 
 
 @pytest.mark.parametrize(

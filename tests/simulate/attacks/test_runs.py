@@ -69,10 +69,10 @@ def test_what_no_run_can_tell_is_refused(run):
     folder, _ = run
     done = call("attack", folder, "--attack", "membership")
     assert done.exit_code == 2
-    assert ("for a run, found 'membership'" in done.stderr) is True
+    assert "for a run, found 'membership'" in done.stderr
     done = call("attack", folder, "--algorithm", "FedAvg")
     assert done.exit_code == 2
-    assert ("left out for a run" in done.stderr) is True
+    assert "left out for a run" in done.stderr
     with pytest.raises(InputError, match="must be the one of"):
         run_rounds(folder, load("digits:500"), public_run(folder), 1)
 

@@ -257,12 +257,12 @@ def test_a_lazy_build_within_vmap_is_refused(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "unit", "per_round"),
     [
-        ("FedAvg", "client", 1),
+        pytest.param("FedAvg", "client", 1, marks=SLOW),
         ("planned", "client", 3),
-        ("GDPFed+", "client", 3),
-        ("PFA", "client", 3),
+        pytest.param("GDPFed+", "client", 3, marks=SLOW),
+        pytest.param("PFA", "client", 3, marks=SLOW),
         ("PPSGD", "client", 4),
-        ("CENTAUR", "client", 5),
+        pytest.param("CENTAUR", "client", 5, marks=SLOW),
         ("DPFedAvg", "record", 2 + 2 * 3),
         pytest.param("CENTAUR", "record", 3 + 2 * 3, marks=SLOW),
         pytest.param("Robust-HDP", "record", 2 + 2 * 3, marks=SLOW),
