@@ -56,7 +56,7 @@ demo: $(SIMULATOR) ## planned beside GDPFed+ under the same budgets: plans, runs
 	@echo "the command: $(PRIVPLAN) --help, or privplan after: source $(BIN)/activate"
 
 test: lint ## linters and the quick tests, each file in one process
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 test-all: lint ## the slow tests too; PRIVPLAN_DATA names a folder with Fashion-MNIST
 	HYPOTHESIS_PROFILE=random $(BIN)/python -m pytest -m "slow or not slow"

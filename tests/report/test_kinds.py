@@ -67,7 +67,21 @@ def reported(source):
     return words_of(page_of(source))
 
 
-@pytest.mark.parametrize("name", [*STORED_RUNS, *STORED_PLANS])
+# The quick tests read a run and a plan of each version, and a run of each kind.
+SLOW_NAMES = (
+    "v0.1.0/run-fixed",
+    "v0.2.0-dev/run-gdpfed",
+    "v0.2.0-dev/run-fixed",
+)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in SLOW_NAMES else ())
+        for name in (*STORED_RUNS, *STORED_PLANS)
+    ],
+)
 def test_plans_and_runs_of_earlier_versions(name):
     assert "How to reproduce" in reported(STORED / name)
 

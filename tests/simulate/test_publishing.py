@@ -39,12 +39,12 @@ from tests.simulate.own_runs import Net, arrays, data
 from tests.simulate.own_runs import plan as own_plan
 
 FILES = {PLAN, VERDICT, "certificate.json", MODEL}
-ROUNDS = 3
+ROUNDS = 4
 
 
 @pytest.fixture(scope="module")
 def short_plan():
-    """The plan of the preset for three rounds: each bundle executes them again."""
+    """The plan of the preset for four rounds: each bundle executes them again."""
     return solve(digits_spec(rounds=ROUNDS))
 
 
