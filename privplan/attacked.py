@@ -29,6 +29,8 @@ class AttackRow(Value):
         labels_null: that of an attack that sees nothing.
         psnr: mean, in dB; None where no image is reconstructed.
         psnr_null: that of the best null row.
+        lpips: mean distance; None where nobody asked for it.
+        lpips_null: that of the best null row.
         identified: share of images that are nearest to their original.
         chance: that of a blind guess.
         better: measures by which the attack is better than every null row.
@@ -40,6 +42,8 @@ class AttackRow(Value):
     labels_null: _Share | None = None
     psnr: Real | None = None
     psnr_null: Real | None = None
+    lpips: Real | None = None
+    lpips_null: Real | None = None
     identified: _Share | None = None
     chance: Probability | None = None
     better: tuple[Name, ...] = Field((), max_length=10)

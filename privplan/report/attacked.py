@@ -21,10 +21,13 @@ def attacked_table(folder: Path) -> Table | None:
         "releases": lambda row: f"{row.releases}",
         "labels (null)": lambda row: _pair(row.labels, row.labels_null, ".2f"),
         "PSNR in dB (null)": lambda row: _pair(row.psnr, row.psnr_null, ".1f"),
+        "LPIPS (null)": lambda row: _pair(row.lpips, row.lpips_null, ".3f"),
         "re-identified (chance)": lambda row: _pair(row.identified, row.chance, ".2g"),
         "better than null by": lambda row: ", ".join(row.better) or "nothing",
     }
     rows = RunAttacks.load(folder).rows
+    if all(row.lpips is None for row in rows):
+        del cells["LPIPS (null)"]
     return table_of("what attacks read from the releases", rows, cells, caption)
 
 

@@ -159,6 +159,6 @@ def guess_of(image: Tensor, label: Tensor | None, value: Tensor) -> Guess:
 
 def total_variation(x: Tensor) -> Tensor:
     """Mean absolute difference of neighbouring pixels [K], of x [K, ...]."""
-    down = (x[..., 1:, :] - x[..., :-1, :]).abs().flatten(1).mean(1)
-    right = (x[..., 1:] - x[..., :-1]).abs().flatten(1).mean(1)
+    down = x.diff(dim=-2).abs().flatten(1).mean(1)
+    right = x.diff(dim=-1).abs().flatten(1).mean(1)
     return down + right

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -27,46 +27,54 @@ def named_parameters(shapes: Shapes, theta: Tensor) -> dict[str, Tensor]:
     }
 
 
-def cosine_distance(
-    gradients: Mapping[str, Tensor],
-    target: Mapping[str, Tensor],
-    masks: Mapping[str, Tensor],
-) -> Tensor:
-    """1 - cosine of gradients [K], each a mapping of tensors [K, ...]."""
-    product = square = norm = torch.zeros(())
-    for name, released in target.items():
-        gradient = gradients[name] * masks[name]
-        product = product + (gradient * released).flatten(1).sum(1)
-        square = square + gradient.square().flatten(1).sum(1)
-        norm = norm + released.square().flatten(1).sum(1)
-    return 1 - product / (square * norm).clamp(min=TINY_SQUARE).sqrt()
+Gradients = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""Gradients [K, D] by parameters [K, D] or [D], of inputs [K, n, ...] and the shares of
+labels [K, n, classes].
+"""
+
+
+def gradients_of(view: View, *, is_shared: bool = False) -> Gradients:
+    """Gradients of releases with a view's network; of one parameter vector if shared.
+
+    Parameters and gradients are flat: an operation for each tensor takes longer than
+    the arithmetic of a small network.
+    """
+    module = view.model.module()
+    shapes = view.model.shapes
+
+    def loss(theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        logits = functional_call(module, named_parameters(shapes, theta), (x,))
+        return functional.cross_entropy(logits, y)
+
+    by_release: Gradients = vmap(grad(loss), in_dims=(None if is_shared else 0, 0, 0))
+    return by_release
 
 
 def gradient_objective(views: Sequence[View], labels: Tensor) -> Objective:
-    """Cosine distance of the gradients of dummy images to the released ones.
+    """1 - cosine of the gradients of dummy images and the released ones.
 
     Args:
         views: of the releases [K].
         labels: [K, n], or logits [K, n, classes] that are unknowns, too.
     """
     first = views[0]
-    module = first.model.module()
-    shapes = first.model.shapes
-    is_shared = all(torch.equal(view.parameters, first.parameters) for view in views)
     theta = first.parameters
+    is_shared = all(torch.equal(view.parameters, theta) for view in views)
     if not is_shared:
         theta = torch.stack([view.parameters for view in views])
-    parameters = named_parameters(shapes, theta)
-    target = named_parameters(shapes, torch.stack([view.gradient for view in views]))
-    masks = named_parameters(shapes, torch.stack([view.mask for view in views]))
-
-    def loss(values: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-        return functional.cross_entropy(functional_call(module, values, (x,)), y)
-
-    gradients = vmap(grad(loss), in_dims=(None if is_shared else 0, 0, 0))
+    target = torch.stack([view.gradient for view in views])
+    mask = torch.stack([view.mask for view in views])
+    norms = target.norm(dim=1)
+    gradients = gradients_of(first, is_shared=is_shared)
+    shares = None
+    if not labels.is_floating_point():
+        shares = functional.one_hot(labels, first.model.classes).to(theta)
 
     def objective(inputs: Tensor, share: float) -> Tensor:
-        y = labels.softmax(2) if labels.is_floating_point() else labels
-        return cosine_distance(gradients(parameters, inputs, y), target, masks)
+        y = labels.softmax(2) if shares is None else shares
+        released = gradients(theta, inputs, y) * mask
+        product = (released * target).sum(1)
+        square = released.square().sum(1).clamp(min=TINY_SQUARE)
+        return 1 - product / (square.sqrt() * norms).clamp(min=TINY_SQUARE)
 
     return objective

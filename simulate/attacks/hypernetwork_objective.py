@@ -11,19 +11,17 @@ are computed from these factors, never from the outer products.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.func import functional_call, grad, vmap
-from torch.nn import functional
 
 from privplan.streams import Purpose, stream
 from simulate.attacks.gradient_objective import (
     TINY_SQUARE,
     Objective,
-    named_parameters,
+    gradients_of,
 )
 from simulate.attacks.view import View
 from simulate.models.network import join_head, split_head
@@ -151,7 +149,7 @@ def joint_objective(
     heads = (_HEAD_SPREAD * drawn).to(embeddings.device)
     logits = embeddings.new_zeros(len(views), images, model.classes)
     unknowns = [values.requires_grad_() for values in (embeddings, heads, logits)]
-    gradients = _gradients(views[0])
+    gradients = gradients_of(views[0])
 
     def objective(inputs: Tensor, share: float) -> Tensor:
         hidden, bodies = updates.body(embeddings)
@@ -160,16 +158,3 @@ def joint_objective(
         return updates.distance(embeddings, hidden, slopes)
 
     return objective, unknowns
-
-
-def _gradients(view: View) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """Gradients [K, d] of parameters [K, d], inputs [K, n, ...] and label shares."""
-    module = view.model.module()
-    shapes = view.model.shapes
-
-    def loss(theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        logits = functional_call(module, named_parameters(shapes, theta), (x,))
-        return functional.cross_entropy(logits, y)
-
-    by_release: Callable[[Tensor, Tensor, Tensor], Tensor] = vmap(grad(loss))
-    return by_release

@@ -1,4 +1,4 @@
-"""How near a reconstruction is to its original: PSNR, SSIM, re-identification.
+"""How near a reconstruction is to its original: PSNR, SSIM, LPIPS, re-identification.
 
 Null rows are scores of attacks that see nothing. Images are pixels in [0, 1], shape [n,
 channels, height, width].
@@ -19,6 +19,7 @@ from scipy.special import betaincinv, stdtrit
 from torch import Tensor
 
 from privplan.streams import Purpose, stream
+from simulate.attacks.lpips import Lpips
 from simulate.attacks.view import truth_of, white
 from simulate.data.dataset import Dataset
 
@@ -112,31 +113,38 @@ class Scores:
         ssim: [n]; None when scikit-image is not installed.
         identified: whether the original is the nearest candidate [n].
         chance: rate of re-identification by blind guesses.
+        lpips: distances [n]; None where nobody asked for them.
     """
 
     psnr: np.ndarray
     ssim: np.ndarray | None
     identified: np.ndarray
     chance: float = 1 / CANDIDATES
+    lpips: np.ndarray | None = None
 
     def summary(self) -> dict[str, Any]:
         """Means with 95% intervals as plain data."""
         hits = int(self.identified.sum())
         trials = len(self.identified)
+        distances = {} if self.lpips is None else {"lpips": mean_interval(self.lpips)}
         return {
             "n": trials,
             "psnr": mean_interval(self.psnr),
             "above_20_db": float((self.psnr > _RECOGNISED_PSNR).mean()),
             "ssim": NOT_AVAILABLE if self.ssim is None else mean_interval(self.ssim),
+            **distances,
             "identified": [hits / trials, *clopper_pearson(hits, trials)],
             "chance": self.chance,
         }
 
 
 def scores(
-    images: Sequence[Tensor], originals: Sequence[Tensor], among: Candidates
+    images: Sequence[Tensor],
+    originals: Sequence[Tensor],
+    among: Candidates,
+    lpips: Lpips | None = None,
 ) -> Scores:
-    """Scores of the reconstructions of several releases."""
+    """Scores of the reconstructions of several releases, with LPIPS if it is given."""
     chance = among.chance(originals)
     pairs = zip(images, originals, strict=True)
     true_images = torch.cat([matched(*pair) for pair in pairs]).cpu()
@@ -146,6 +154,7 @@ def scores(
         ssim(guesses, true_images),
         among.identified(guesses, true_images),
         chance,
+        None if lpips is None else lpips(guesses, true_images),
     )
 
 
@@ -178,7 +187,11 @@ ANOTHER_IMAGE = "another image's update"
 
 
 def null_scores(
-    images: Sequence[Tensor], originals: Sequence[Tensor], among: Candidates, seed: int
+    images: Sequence[Tensor],
+    originals: Sequence[Tensor],
+    among: Candidates,
+    seed: int,
+    lpips: Lpips | None = None,
 ) -> dict[str, Scores]:
     """Scores of attacks that see nothing of the records, by name."""
     mean = [among.mean.expand_as(guesses) for guesses in images]
@@ -187,11 +200,12 @@ def null_scores(
         generator = torch.Generator().manual_seed((seed + index) % 2**64)
         noise.append(torch.rand(guesses.shape, generator=generator))
     rows = {
-        "mean image": scores(mean, originals, among),
-        "noise": scores(noise, originals, among),
+        "mean image": scores(mean, originals, among, lpips),
+        "noise": scores(noise, originals, among, lpips),
     }
     if len(images) > 1:
-        rows[ANOTHER_IMAGE] = scores([*images[1:], images[0]], originals, among)
+        next_images = [*images[1:], images[0]]
+        rows[ANOTHER_IMAGE] = scores(next_images, originals, among, lpips)
     return rows
 
 
@@ -208,6 +222,9 @@ def better(attack: Scores, nulls: dict[str, Scores]) -> list[str]:
         measures.append("psnr")
     if all(_is_above(attack.ssim, null.ssim) for null in nulls.values()):
         measures.append("ssim")
+    # Of a distance, less is better.
+    if all(_is_above(null.lpips, attack.lpips) for null in nulls.values()):
+        measures.append("lpips")
     rates = [float(null.identified.mean()) for null in nulls.values()]
     low, _ = clopper_pearson(int(attack.identified.sum()), len(attack.identified))
     if low > max([attack.chance, *rates]):

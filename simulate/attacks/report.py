@@ -15,6 +15,7 @@ from privplan.accounting.accountant import at_most
 from privplan.attacked import AttackRow, RunAttacks
 from privplan.files import write_bytes, write_text
 from simulate.attacks.guarantees import guarantee
+from simulate.attacks.lpips import LEAST_SIDE, Lpips
 from simulate.attacks.measures import (
     ANOTHER_IMAGE,
     better,
@@ -27,12 +28,13 @@ from simulate.attacks.sheet import contact_sheet
 from simulate.attacks.sweep import Result
 
 
-def summary(result: Result, seed: int) -> dict[str, Any]:
+def summary(result: Result, seed: int, lpips: Lpips | None = None) -> dict[str, Any]:
     """One row of the report as plain data: scores of the attack and of its null rows.
 
     Args:
         result: of the attack.
         seed: of the candidates and of the null rows.
+        lpips: the measure, where it is asked for.
     """
     attacked = result.case.attacked
     line: dict[str, Any] = {
@@ -61,8 +63,8 @@ def summary(result: Result, seed: int) -> dict[str, Any]:
         originals = [truth.images for truth in result.truths]
         attacked_rows = np.concatenate([truth.rows for truth in result.truths])
         among = candidates(attacked.data, attacked_rows, seed)
-        reached = scores(result.images, originals, among)
-        nulls = null_scores(result.images, originals, among, seed)
+        reached = scores(result.images, originals, among, lpips)
+        nulls = null_scores(result.images, originals, among, seed, lpips)
         line["scores"] = reached.summary()
         line["nulls"] = {name: null.summary() for name, null in nulls.items()}
         leaks += better(reached, nulls)
@@ -144,6 +146,10 @@ def attacks_on_run(lines: Sequence[Mapping[str, Any]]) -> RunAttacks:
         if reached is not None:
             row["psnr"] = reached["psnr"][0]
             row["psnr_null"] = max(null["psnr"][0] for null in line["nulls"].values())
+            if "lpips" in reached:
+                row["lpips"] = reached["lpips"][0]
+                nulls = line["nulls"].values()
+                row["lpips_null"] = min(null["lpips"][0] for null in nulls)
             row["identified"] = reached["identified"][0]
             row["chance"] = reached["chance"]
         rows.append(AttackRow(**row))
@@ -158,42 +164,55 @@ def to_json(value: Any) -> str:
 JSON = "attacks.json"
 TABLE = "attacks.md"
 SHEET = "sheet.png"
-COLUMNS = (
-    "algorithm",
-    "attack",
-    "clients",
-    "sigma",
-    "epsilon",
-    "label",
-    "PSNR (dB)",
-    "SSIM",
-    "re-identified",
-    "result",
-)
+_BEFORE_SCORES = ("algorithm", "attack", "clients", "sigma", "epsilon", "label")
+_SCORES = {
+    "psnr": ("PSNR (dB)", ".1f"),
+    "ssim": ("SSIM", ".2f"),
+    "lpips": ("LPIPS", ".3f"),
+    "identified": ("re-identified", ".2f"),
+}
+"""Head and format of each measure."""
+
+
+def _measures(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The measures of a table; LPIPS only where a row has it."""
+    measures = list(_SCORES)
+    if not any("lpips" in line.get("scores", {}) for line in lines):
+        measures.remove("lpips")
+    return measures
+
+
+def columns(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Heads of the table's columns."""
+    heads = [_SCORES[measure][0] for measure in _measures(lines)]
+    return [*_BEFORE_SCORES, *heads, "result"]
 
 
 def table_rows(lines: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     """Cells of the table: each attack, its null of other updates; equal nulls once."""
     rows: list[list[str]] = []
     shown: set[tuple[Any, ...]] = set()
+    measures = _measures(lines)
     for line in lines:
         nulls = line.get("nulls", {})
         for name, null in nulls.items():
             mark = (name, null["n"], str(null["psnr"]))
             if name != ANOTHER_IMAGE and mark not in shown:
                 shown.add(mark)
-                rows.append(["null", name, "", "", "", "", *_score_cells(null), ""])
-        rows.append(_cells(line))
+                rows.append(
+                    ["null", name, "", "", "", "", *_score_cells(null, measures), ""]
+                )
+        rows.append(_cells(line, measures))
         if ANOTHER_IMAGE in nulls:
             null_label = line.get("labels", {}).get("null")
             label = "" if null_label is None else f"{null_label:.2f}"
             title = f"  null of {line['algorithm']}"
-            cells = _score_cells(nulls[ANOTHER_IMAGE])
+            cells = _score_cells(nulls[ANOTHER_IMAGE], measures)
             rows.append([title, ANOTHER_IMAGE, "", "", "", label, *cells, ""])
     return rows
 
 
-def _cells(line: Mapping[str, Any]) -> list[str]:
+def _cells(line: Mapping[str, Any], measures: Sequence[str]) -> list[str]:
     """The cells of an attack."""
     epsilon = line["epsilon"]
     if not isinstance(epsilon, str):
@@ -201,9 +220,9 @@ def _cells(line: Mapping[str, Any]) -> list[str]:
     label = ""
     if "labels" in line:
         label = f"{line['labels']['correct'][0]:.2f}"
-    score_cells = ["", "", ""]
+    score_cells = [""] * len(measures)
     if "scores" in line:
-        score_cells = _score_cells(line["scores"])
+        score_cells = _score_cells(line["scores"], measures)
     verdict = str(line["verdict"])
     if line["better_than_null"]:
         verdict += f": {', '.join(line['better_than_null'])}"
@@ -219,11 +238,12 @@ def _cells(line: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _score_cells(reached: Mapping[str, Any]) -> list[str]:
+def _score_cells(reached: Mapping[str, Any], measures: Sequence[str]) -> list[str]:
     """Means with their intervals."""
     cells = []
-    for name, form in (("psnr", ".1f"), ("ssim", ".2f"), ("identified", ".2f")):
-        value = reached[name]
+    for measure in measures:
+        _, form = _SCORES[measure]
+        value = reached.get(measure, "")
         if isinstance(value, str):
             cells.append(value)
         else:
@@ -249,6 +269,10 @@ def caption(lines: Sequence[Mapping[str, Any]]) -> str:
         parts.append(
             "re-identified: the original is the nearest of at most 1,000 candidates "
             f"(chance {chance})"
+        )
+    if "lpips" in _measures(lines):
+        parts.append(
+            f"LPIPS: lower is nearer, images enlarged to at least {LEAST_SIDE} pixels"
         )
     return "; ".join([*parts, *epsilons(lines)])
 
@@ -338,12 +362,12 @@ def write(
     write_text(folder / JSON, to_json({**header, "title": title, "rows": list(lines)}))
     tables: list[tuple[str, Sequence[str], list[list[str]], str]] = []
     if lines:
-        tables.append((title, COLUMNS, table_rows(lines), caption(lines)))
+        tables.append((title, columns(lines), table_rows(lines), caption(lines)))
     if header["membership"]:
         tables.append(membership_table(header["membership"]))
     texts = []
-    for name, columns, rows, note in tables:
-        cells = [columns, ["---"] * len(columns), *rows]
+    for name, heads, rows, note in tables:
+        cells = [heads, ["---"] * len(heads), *rows]
         table = "".join(f"| {' | '.join(line)} |\n" for line in cells)
         texts.append(f"# {name}\n\n{table}\n{note}\n")
     write_text(folder / TABLE, "\n".join(texts))

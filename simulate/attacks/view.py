@@ -296,6 +296,7 @@ def nothing_released(views: Sequence[View]) -> list[Guess]:
     return [Guess(note="nothing is released") for _ in views]
 
 
+IMAGES = 50  # attacked by default, as in HyperFL's tables
 Reconstruct = Callable[
     [Sequence[View], Options, Callable[[int, int], None]], Sequence[Guess]
 ]
@@ -310,11 +311,13 @@ class Attack:
         reconstruct: runs it.
         source: where it was published.
         steps: of an iterative attack unless others are asked for; 0 of others.
+        images: attacked of a plan unless another number is asked for.
     """
 
     reconstruct: Reconstruct
     source: str
     steps: int = 0
+    images: int = IMAGES
 
 
 ATTACKS: Registry[Attack] = Registry(
@@ -323,7 +326,7 @@ ATTACKS: Registry[Attack] = Registry(
 
 
 def register(
-    name: str, *, source: str, steps: int = 0
+    name: str, *, source: str, steps: int = 0, images: int = IMAGES
 ) -> Callable[[Reconstruct], Reconstruct]:
     """A decorator that registers a reconstruction attack under a name.
 
@@ -331,10 +334,11 @@ def register(
         name: on the command line.
         source: where it was published.
         steps: of an iterative attack unless others are asked for.
+        images: attacked of a plan unless another number is asked for.
     """
 
     def decorate(reconstruct: Reconstruct) -> Reconstruct:
-        ATTACKS.register(name, Attack(reconstruct, source, steps))
+        ATTACKS.register(name, Attack(reconstruct, source, steps, images))
         return reconstruct
 
     return decorate

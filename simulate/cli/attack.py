@@ -10,7 +10,7 @@ import click
 
 from privplan.cli import in_section, render
 from privplan.cli.render import refuse_options
-from privplan.errors import InputError
+from privplan.errors import InputError, MissingDataError
 from simulate.cli.options import (
     FORMAT,
     SEED_OPTION,
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from simulate.attacks.decoder import Decoder
+    from simulate.attacks.lpips import Lpips
     from simulate.attacks.membership import Membership
+    from simulate.attacks.settings import PlanRound
     from simulate.attacks.sweep import Case, Result
     from simulate.data.dataset import Dataset
     from simulate.runs.request import Request
@@ -58,7 +60,11 @@ def _count(name: str, default: int, help_: str, *, low: int = 1) -> Decorator:
     "--algorithm", "algorithms", default="", help="Names with commas between."
 )
 @data_options
-@_count("--images", 50, "Attacked records.")
+@click.option(
+    "--images",
+    type=click.IntRange(min=1),
+    help="Attacked records.  [50, ig-paper 4]",
+)
 @click.option(
     "--clients",
     default="1",
@@ -83,6 +89,12 @@ def _count(name: str, default: int, help_: str, *, low: int = 1) -> Decorator:
     metavar="NAME",
     help="Data set whose test records train the decoder of rog, such as the attacked one.",
 )
+@click.option(
+    "--lpips",
+    "network",
+    type=click.Choice(["alex", "vgg"]),
+    help="Measure LPIPS, too, by a network whose weights are on disk or --download.",
+)
 @_count("--shadows", 64, "Shadow runs of the membership attack.", low=64)
 @_count(
     "--targets", 10, "Targets in each run of the membership attack, half of them in."
@@ -95,11 +107,12 @@ def command(
     source: Path,
     attacks: str,
     algorithms: str,
-    images: int,
+    images: int | None,
     clients: str,
     noise: str,
     steps: int | None,
     decoder_data: str | None,
+    network: str | None,
     shadows: int,
     targets: int,
     jobs: int,
@@ -139,8 +152,8 @@ def command(
         cases = target.cases(names, images, sums)
         if MEMBERSHIP in names:
             memberships = target.memberships(shadows, targets)
-        if cases:
-            _warn_of_left_images(images, sums)
+        _warn_of_left_images(cases, sums)
+    lpips = _lpips(network, options)
     decoder = _decoder(cases, decoder_data, seed, output, options)
     results = _reconstructed(cases, steps or 0, seed, output, decoder)
     title = _title(source, cases)
@@ -152,10 +165,11 @@ def command(
             "seed": seed,
             "steps": steps,
             "decoder": None if decoder is None else decoder.identity,
+            "lpips": None if lpips is None else network,
         },
         "membership": _tested(memberships, output, jobs),
     }
-    lines = [report.summary(result, seed) for result in results]
+    lines = [report.summary(result, seed, lpips) for result in results]
     _show(form, title, header, lines)
     if source.is_dir():
         report.attacks_on_run(lines).save(source)
@@ -173,9 +187,10 @@ def _title(source: Path, cases: list[Case]) -> str:
     return title
 
 
-def _warn_of_left_images(images: int, sums: Sequence[float]) -> None:
+def _warn_of_left_images(cases: Sequence[Case], sums: Sequence[float]) -> None:
     """Say how many images are attacked where a sum has several clients."""
-    for count in map(int, sums):
+    numbers = sorted({case.attacked.identity["images"] for case in cases})
+    for images, count in product(numbers, map(int, sums)):
         left = images % count
         if left:
             render.warn(
@@ -216,6 +231,19 @@ def _decoder(
         public.require_apart_from(torch.cat(truths))
     with render.progress("decoder of rog") as progress:
         return decoder(public, seed, output, progress)
+
+
+def _lpips(network: str | None, options: dict[str, Any]) -> Lpips | None:
+    """The measure LPIPS; None, with a word where it is asked for, if it is missing."""
+    from simulate.attacks.lpips import lpips
+
+    if network is None:
+        return None
+    try:
+        return lpips(network, options["data_dir"], options["download"])
+    except MissingDataError as error:
+        render.warn(str(error))
+        return None
 
 
 def _reconstructed(
@@ -264,7 +292,8 @@ def _show(
         render.table(*report.membership_table(header["membership"]), words=True)
     if lines:
         rows = report.table_rows(lines)
-        render.table(title, report.COLUMNS, rows, report.caption(lines), words=True)
+        heads = report.columns(lines)
+        render.table(title, heads, rows, report.caption(lines), words=True)
 
 
 def _attack_names(text: str) -> tuple[str, ...]:
@@ -315,12 +344,13 @@ _OF_PLANS = (
 
 
 def _cases_of_run(
-    folder: Path, names: Sequence[str], images: int, options: dict[str, Any]
+    folder: Path, names: Sequence[str], images: int | None, options: dict[str, Any]
 ) -> list[Case]:
     """Reconstructions from the stored releases of a run."""
     from simulate.attacks.matching import MAX_RECORDS
     from simulate.attacks.run_round import public_run, run_rounds
     from simulate.attacks.sweep import Case
+    from simulate.attacks.view import IMAGES
     from simulate.data.registry import load
 
     refuse_options(click.get_current_context(), _OF_PLANS, "must be left out for a run")
@@ -329,7 +359,7 @@ def _cases_of_run(
         raise InputError.one("attack", rule, MEMBERSHIP)
     record = public_run(folder)
     data = load(record.dataset, options["data_dir"], options["download"])
-    releases = max(1, images // MAX_RECORDS)
+    releases = max(1, (images or IMAGES) // MAX_RECORDS)
     rounds = run_rounds(folder, data, record, releases)
     return [Case(name, rounds) for name in names]
 
@@ -367,32 +397,51 @@ class _Target(NamedTuple):
     seed: int
 
     def cases(
-        self, attacks: Sequence[str], images: int, sums: Sequence[float]
+        self, attacks: Sequence[str], images: int | None, sums: Sequence[float]
     ) -> list[Case]:
-        """Reconstructions from a round of each method, factor and number of clients."""
-        from simulate.attacks.settings import PlanRound
+        """Reconstructions from a round of each method, factor and number of clients.
+
+        Args:
+            attacks: their names.
+            images: attacked records; the number of each attack when None.
+            sums: clients in a released sum.
+        """
         from simulate.attacks.sweep import Case
+        from simulate.attacks.view import ATTACKS
+
+        cases: list[Case] = []
+        for method, factor, clients in product(self.methods, self.factors, sums):
+            # Attacks on as many images share a round.
+            rounds: dict[int, PlanRound] = {}
+            for name in attacks:
+                if name == MEMBERSHIP:
+                    continue
+                number = images or max(ATTACKS.get(name).images, int(clients))
+                if number not in rounds:
+                    rounds[number] = self._round(method, factor, int(clients), number)
+                cases.append(Case(name, rounds[number]))
+        return cases
+
+    def _round(
+        self, method: str, factor: float, clients: int, images: int
+    ) -> PlanRound:
+        """A round of a method, which the plan can run."""
+        from simulate.attacks.settings import PlanRound
         from simulate.parallel import SINGLE_PROCESS, device_of
 
-        reconstructing = [name for name in attacks if name != MEMBERSHIP]
-        cases: list[Case] = []
-        if not reconstructing:
-            return cases
-        for method, factor, clients in product(self.methods, self.factors, sums):
-            attacked = PlanRound(
-                self.request.plan,
-                method,
-                self.data,
-                images=images,
-                clients=int(clients),
-                seed=self.seed,
-                hyperparameters=self.request.hyperparameters,
-                device=device_of(self.request.device, SINGLE_PROCESS),
-                noise_factor=factor,
-            )
-            attacked.experiment  # noqa: B018  # raises before any attack starts
-            cases += [Case(name, attacked) for name in reconstructing]
-        return cases
+        attacked = PlanRound(
+            self.request.plan,
+            method,
+            self.data,
+            images=images,
+            clients=clients,
+            seed=self.seed,
+            hyperparameters=self.request.hyperparameters,
+            device=device_of(self.request.device, SINGLE_PROCESS),
+            noise_factor=factor,
+        )
+        attacked.experiment  # noqa: B018  # raises before any attack starts
+        return attacked
 
     def memberships(self, shadows: int, targets: int) -> list[Membership]:
         """A membership attack on each method for each factor."""

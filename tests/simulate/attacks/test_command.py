@@ -61,3 +61,20 @@ def test_less_noise_than_planned_is_reported_with_its_epsilon(short_path, tmp_pa
     assert planned["epsilon"] < tenth["epsilon"] < hardly["epsilon"]
     assert planned["verdict"] == "not above null"
     assert hardly["verdict"] == "leaks"
+
+
+def test_the_papers_inversion_attacks_few_images_by_default(short_path, tmp_path):
+    arguments = ["attack", short_path, "--algorithm", "FedAvg", "--steps", 1]
+    arguments += ["--attack", "closed,ig-paper", "--clients", "1,3", "-o", tmp_path]
+    done = call(*arguments)
+    assert done.exit_code == 0, done.stderr
+    assert "images: 50 is not a multiple of 3 clients" in done.stderr
+    assert "images: 4 is not a multiple of 3 clients" in done.stderr
+    rows = json.loads((tmp_path / "attacks.json").read_text())["rows"]
+    releases = [(row["attack"], row["clients"], row["releases"]) for row in rows]
+    assert releases == [
+        ("closed", 1, 50),
+        ("ig-paper", 1, 4),
+        ("closed", 3, 16),
+        ("ig-paper", 3, 1),
+    ]
