@@ -75,6 +75,8 @@ def gradient_objective(views: Sequence[View], labels: Tensor) -> Objective:
         released = gradients(theta, inputs, y) * mask
         product = (released * target).sum(1)
         square = released.square().sum(1).clamp(min=TINY_SQUARE)
-        return 1 - product / (square.sqrt() * norms).clamp(min=TINY_SQUARE)
+        scale = (square.sqrt() * norms).clamp(min=TINY_SQUARE)
+        distance: Tensor = 1 - product / scale
+        return distance
 
     return objective

@@ -112,7 +112,8 @@ class Lpips:
     @torch.no_grad()
     def __call__(self, images: Tensor, originals: Tensor) -> np.ndarray:
         """Distances [n] of pixels in [0, 1], shape [n, 1 or 3, height, width]."""
-        pairs = zip(images.split(_BATCH), originals.split(_BATCH), strict=True)
+        batches = (torch.split(images, _BATCH), torch.split(originals, _BATCH))
+        pairs = zip(*batches, strict=True)
         return torch.cat([self._distances(*pair) for pair in pairs]).double().numpy()
 
     def _distances(self, images: Tensor, originals: Tensor) -> Tensor:
