@@ -49,8 +49,8 @@ SHORT = 40
 LONG = 300
 # From the lowest to the highest, by the first name below privplan.
 LAYERS = [
-    "errors distribution guidance values presenter names registry files file_kinds yaml_text"
-    " secret_files limits processes clusters sweeps threads visible proof",
+    "vocabulary errors distribution guidance values presenter names registry files"
+    " file_kinds yaml_text secret_files limits processes clusters sweeps threads visible proof",
     "laws accounting",
     "spec plan record line_rules configuration ledger witness evidence releases"
     " streams secure_stream discrete_gaussian public_data",

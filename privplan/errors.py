@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from privplan.visible import printable
+from privplan.vocabulary import meaning, nearest
 
 
 class PrivplanError(Exception):
@@ -29,10 +30,6 @@ MOST_TEXT = 180
 # Items that are shown of a list and its kind, and how deep they are shown.
 _MOST_ITEMS = 20
 _MOST_LEVELS = 4
-# Ratio of ``difflib`` above which a name is near enough to be meant.
-_NEAR = 0.65
-# Letters of a beginning that stands for a name.
-_LEAST_BEGINNING = 3
 
 
 class _Short(reprlib.Repr):
@@ -73,24 +70,12 @@ def _one_line(text: str) -> str:
     return printable(_cut(text, 2 * MOST_LETTERS))
 
 
-_SHORT_NAMES = {"eps": "epsilon", "lr": "learning_rate", "bs": "batch_size"}
-"""What the field writes in short, and the names that it stands for."""
-
-
 def did_you_mean(text: object, names: Iterable[str]) -> str:
-    """`` (did you mean NAME?)`` with the name nearest to a text; empty without one."""
-    from difflib import get_close_matches
-
-    by_folded = {name.casefold(): name for name in names}
-    folded = str(text)[:MOST_FOUND].casefold()
-    folded = _SHORT_NAMES.get(folded, folded)
-    near = get_close_matches(folded, by_folded, n=1, cutoff=_NEAR)
-    # A name that was cut short is less near than its beginning is.
-    if not near and len(folded) >= _LEAST_BEGINNING:
-        near = [name for name in by_folded if name.startswith(folded)]
-    if near:
-        return f" (did you mean {by_folded[near[0]]}?)"
-    return ""
+    """`` (did you mean NAME?)`` with the name that a text means; empty without one."""
+    listed = tuple(names)
+    short = str(text)[:MOST_FOUND]
+    meant = meaning(short, listed) or nearest(short, listed)
+    return f" (did you mean {meant}?)" if meant else ""
 
 
 def one_of(names: Iterable[str], text: object) -> str:

@@ -28,8 +28,9 @@ from privplan.accounting.release import (
     named_unit,
 )
 from privplan.errors import Fault, InputError
-from privplan.file_kinds import PLAN, refuse_other_kind, refuse_yaml_of_other_kind
+from privplan.file_kinds import PLAN, refuse_other_kind
 from privplan.files import load_json, read_text, write_text
+from privplan.guidance import checked_call
 from privplan.laws.rank_one import RankOneFactors
 from privplan.presenter import presenter
 from privplan.spec.groups import Group
@@ -733,6 +734,7 @@ class Plan(Shown, Checked):
         return plan
 
     @classmethod
+    @checked_call
     def load(cls, path: Any) -> Plan:
         """Read ``plan.json``, or that of a run folder; a plan is returned as it is.
 
@@ -752,6 +754,5 @@ class Plan(Shown, Checked):
         try:
             data = load_json(text)
         except ValueError:
-            refuse_yaml_of_other_kind(text, PLAN, "plan")
             raise InputError.one("plan", "must be JSON", str(path)) from None
         return cls.parse(data)

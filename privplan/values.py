@@ -48,8 +48,9 @@ else:
 from pydantic_core import CoreSchema, core_schema
 
 from privplan.errors import Fault, InputError, did_you_mean, one_of
-from privplan.guidance import INSTEAD, REPLACE, Guided, NoSuchNameError
+from privplan.guidance import REPLACE, Guided, NoSuchNameError, place_in_spec
 from privplan.presenter import presenter
+from privplan.vocabulary import call_of, number_meant, purpose
 
 # Smallest positive number that a field takes.
 SMALLEST = 1e-30
@@ -233,7 +234,7 @@ class _Kind(ModelMetaclass):
 
     def __call__(cls, *values: Any, **fields: Any) -> Any:  # noqa: N805
         if values or cls.__name__ == "Spec":
-            rule = f"must be {INSTEAD.get(cls.__name__, 'given its fields by name')}"
+            rule = f"must be {call_of(cls.__name__) or 'given its fields by name'}"
             passed = values or ", ".join(fields)
             raise InputError.one(f"{cls.__name__}(...)", rule, passed)
         return super().__call__(**fields)
@@ -352,9 +353,6 @@ _RULES = {
 """The rule for an error type of pydantic, or for its first word."""
 
 
-_DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
-
-
 def _rule(error: dict[str, Any]) -> str:
     """What a field must be, by an error of pydantic."""
     context = error.get("ctx", {})
@@ -375,7 +373,9 @@ def _rule(error: dict[str, Any]) -> str:
             expected = re.sub(r"<[\w.]+: ('.*?')>", r"\1", context["expected"])
             # Of one value pydantic writes no ``or``.
             several = "one of " if " or " in expected else ""
-            return f"must be {several}{expected}"
+            choices = re.findall("'(.*?)'", expected)
+            near = did_you_mean(error["input"], choices)
+            return f"must be {several}{expected}{near}"
         case "value_error":
             return str(context["error"])
         case kind:
@@ -420,23 +420,30 @@ def faults_of(
         location = item["loc"]
         value = "nothing" if item["type"] == "missing" else item["input"]
         rule = _rule(dict(item))
-        if isinstance(value, str) and _DECIMAL_COMMA.fullmatch(value.strip()):
-            rule += f"; write {value.strip().replace(',', '.')}"
+        kind_of_error = item["type"].partition("_")[0]
+        if kind_of_error in ("int", "float", "finite"):
+            rule += number_meant(value)
         if item["type"] == "extra_forbidden" and kind is not None:
-            near = did_you_mean(location[-1], _absent_fields(kind, location, data))
-            rule += near or _part_with(kind, str(location[-1]))
+            rule += _meant_by(str(location[-1]), kind, location, data)
         faults.append(Fault(where(location, data) or "document", rule, value))
     return faults
 
 
-def _part_with(kind: type[Value], name: str) -> str:
-    """Which part of a value has a field of that name, as the end of a rule."""
-    for part, field in kind.model_fields.items():
-        hint: Any = field.annotation
-        for inner in filter(_is_value, (*get_args(hint), hint)):
-            if name in inner.model_fields:
-                return f"; it is one of {part}"
-    return ""
+def _meant_by(
+    name: str, kind: type[Value], location: tuple[int | str, ...], data: Any
+) -> str:
+    """What was meant by a field that there is not, as the end of a rule."""
+    fields = _absent_fields(kind, location, data)
+    meant = did_you_mean(name, fields)
+    if meant:
+        return meant
+    served = purpose(name, kind.__name__)
+    if served:
+        return f"; {served}"
+    place = place_in_spec(name) if kind.__name__ == "Spec" else None
+    if place is not None:
+        return f"; write {place}"
+    return f"; it may have {', '.join(fields)}" if fields else ""
 
 
 def _absent_fields(

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from privplan.errors import PrivplanError
+from privplan.errors import InputError, PrivplanError
 from privplan.processes import INTERRUPTED, require_one_process
 
 if TYPE_CHECKING:
@@ -42,43 +42,14 @@ COMMANDS = {
 }  # fmt: skip
 """Commands of this package: module of ``NAME_command``, section and line of help."""
 
-ELSEWHERE = {
-    "algorithms": "privplan simulate --algorithms",
-    "book.delete": "another book, --address FILE: what was released stays spent",
-    "book.export": "privplan book show --format json, or privplan report BOOK",
-    "book.init": "privplan book add, open or declare, which begin one",
-    "book.remove": "another book, --address FILE: what was released stays spent",
-    "check": "privplan check-data, or privplan verify",
-    "compute-epsilon": "privplan account",
-    "data": "privplan check-data DATA",
-    "diff": "privplan report a.json b.json",
-    "fit": "privplan simulate",
-    "frontier": "privplan what-if SPEC --frontier",
-    "horizon": "privplan solve --from-book",
-    "help": "privplan COMMAND --help",
-    "list": "privplan --help, or privplan simulate --algorithms",
-    "pilot": "privplan proxy pilot",
-    "plan": "privplan solve",
-    "predict": "the module in Python: simulate.train(...).model()",
-    "pretrain": "model.initial in the spec, with parameters that you trained on public data",
-    "run": "privplan simulate",
-    "status": "privplan verify RUN",
-    "runs": "privplan report RUN, or privplan.load_run(folder) in Python",
-    "show": "privplan explain PLAN, or privplan report PLAN",
-    "sweep": "privplan what-if, or privplan compare --jobs N and --on ADDRESS",
-    "tradeoff": "privplan account --tradeoff",
-    "train": "privplan simulate",
-    "tune": "privplan proxy tune, or privplan compare --tune",
-}  # fmt: skip
-"""Names that are no commands, any more or at all, and what to use."""
-
-
 VERBOSITY = "privplan.verbosity"
 """Key in ``click.Context.meta``: -1 with --quiet, else the number of -v."""
 WITNESSING = "privplan.witnessing"
 """Key under which an option passes a witness of a run in."""
 TRUSTED = "privplan.trusted"
 """Key of a list to which options add what the reader of a run trusts."""
+CALLED = "privplan.called"
+"""Key of the command that is called, and its words."""
 PROVE = (
     "Prove the upper bounds that carry the guarantee in exact arithmetic, by a program "
     "of its own (needs the extra proof)."
@@ -233,24 +204,17 @@ class SuggestingGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that the arguments name."""
         from privplan.distribution import own_version
-        from privplan.errors import did_you_mean
 
         command = self.get_command(ctx, args[0])
         if command is None:
             if args[0].startswith("-"):
                 return super().resolve_command(ctx, args)
-            is_outermost = ctx.parent is None
-            full_name = args[0] if is_outermost else f"{self.name}.{args[0]}"
-            if full_name in ELSEWHERE:
-                ctx.fail(f"No such command {args[0]!r}; use {ELSEWHERE[full_name]}.")
             own_version()  # without which most commands are unknown
-            commands = self.list_commands(ctx)
-            advice = f"; it has {', '.join(commands)}"
-            near = did_you_mean(args[0], commands) or advice
-            ctx.fail(f"No such command {args[0]!r}{near}.")
+            ctx.fail(f"No such command {args[0]!r}{_unknown_command(self, ctx, args)}.")
         if not isinstance(command, SuggestingGroup):
             command.params = _with_verbosity(_with_contributed(command).params)
             _refuse_repeated(command, args[1:])
+            ctx.meta[CALLED] = (command, args[1:])
         return args[0], command, args[1:]
 
 
@@ -269,6 +233,19 @@ def _refuse_repeated(command: click.Command, words: list[str]) -> None:
             )
             line = f"{param.opts[-1]}: {rule}, found {times} times"
             raise click.ClickException(line)
+
+
+def _refuse_other_files(command: click.Command, words: list[str]) -> None:
+    """Raise InputError for a file of a kind that a command does not take."""
+    from privplan.file_kinds import refuse_other_file
+
+    context = click.Context(command)
+    values, _, _ = command.make_parser(context).parse_args([*words])
+    for param in command.params:
+        if isinstance(param, click.Argument):
+            value = values.get(param.name or "")
+            for path in value if isinstance(value, list | tuple) else [value]:
+                refuse_other_file(path, command.name or "", param.name or "")
 
 
 def _with_contributed(command: click.Command) -> click.Command:
@@ -350,6 +327,9 @@ class _Commands(SuggestingGroup):
         render.configure(ctx.meta.get(VERBOSITY, 0))
         try:
             return super().invoke(ctx)
+        except InputError:
+            _refuse_other_files(*ctx.meta[CALLED])
+            raise
         except ModuleNotFoundError as error:
             name = ctx.invoked_subcommand or ""
             # Not a package to install, but an error in this one.
@@ -370,6 +350,7 @@ class _Commands(SuggestingGroup):
             line = line.replace("a valid integer range", "a whole number")
             if isinstance(error, click.UsageError):
                 line += _instead_of_words(error)
+            line = line.replace(".;", ";").replace(". (", " (")
             code = _refuse(line, PrivplanError.exit_code)
         except PrivplanError as error:
             code = _refuse(str(error), error.exit_code)
@@ -383,72 +364,121 @@ class _Commands(SuggestingGroup):
         sys.exit(code if isinstance(code, int) else 0)
 
 
+def _unknown_command(
+    group: SuggestingGroup, context: click.Context, words: list[str]
+) -> str:
+    """What to use instead of a word that is no command, as the end of a line."""
+    from privplan.vocabulary import SURE, command_meant, nearest
+
+    word = words[0]
+    commands = group.list_commands(context)
+    near = nearest(word, commands, SURE)
+    if near is not None:
+        return f" (did you mean {near}?)"
+    prefix = "" if context.parent is None else f"{group.name}."
+    meant = command_meant(f"{prefix}{word}") or command_meant(word)
+    if meant is not None:
+        return f"; use {meant}"
+    for path, _ in _all_commands(context.find_root()):
+        if path.endswith(f" {word}"):
+            return f"; use {path}"
+    near = nearest(word, commands)
+    advice = f"; it has {', '.join(commands)}"
+    return f" (did you mean {near}?)" if near else advice
+
+
 def _unknown_option(error: click.NoSuchOption) -> str:
     """What a user may have meant by an option that a command does not have."""
-    from privplan.errors import did_you_mean
-    from privplan.guidance import SAID_OF_OPTIONS, SYNONYMS, meaning, place_in_spec
-
     option = error.option_name
     line = f"No such option {option!r}"
     if error.ctx is None:
         return line
-    params = error.ctx.command.params
-    words: dict[str, str] = {}
-    for param in params:
-        words |= {
-            word.lstrip("-"): word for word in param.opts if word.startswith("--")
-        }
-    name = option.lstrip("-").replace("-", "_")
-    meant = meaning(name, {word.replace("-", "_") for word in words})
+    return f"{line}{_instead_of_option(option.lstrip('-'), error.ctx)}."
+
+
+def _instead_of_option(name: str, context: click.Context) -> str:
+    """What to write for an option that a command does not have, the surest first."""
+    from privplan.guidance import place_in_spec
+    from privplan.vocabulary import SURE, meaning, nearest, purpose
+
+    command = context.command
+    options: dict[str, click.Option] = {}
+    arguments: dict[str, str] = {}
+    for param in command.params:
+        if isinstance(param, click.Option):
+            options |= {word[2:]: param for word in param.opts if word[:2] == "--"}
+        elif param.name is not None:
+            arguments[param.name] = param.make_metavar(context)
+    meant = meaning(name, options)
     if meant is not None:
-        return f"{line}; write {words[meant.replace('_', '-')]}."
-    topic = meaning(name, SAID_OF_OPTIONS)
-    if topic is not None:
-        return f"{line}; {SAID_OF_OPTIONS[topic]}."
-    is_varied = any(param.name == "named" for param in params)
-    if any(param.name in ("plan", "spec") for param in params) and not is_varied:
-        place = place_in_spec(SYNONYMS.get(name, name))
-        if place is not None:
-            return f"{line}: {place} is a field of the spec; change it there and solve."
-    near = did_you_mean(option.lstrip("-"), words).replace("mean ", "mean --")
-    if not near and is_varied:
-        return f"{line}; a group or field is named without dashes: {name}=1,2."
-    elsewhere = "" if near else _commands_with(error.ctx.find_root(), option)
-    listed = f"; it takes {', '.join(words.values())}"
-    return f"{line}{near or elsewhere or _helped(params, name) or listed}."
+        return f"; write --{meant}"
+    near = nearest(name, options, SURE)
+    if near is not None:
+        return f" (did you mean --{near}?)"
+    argument = meaning(name, arguments)
+    if argument is not None:
+        usage = f"{context.command_path} {arguments[argument]}"
+        return f"; {arguments[argument]} stands without a dash: {usage}"
+    for written, param in options.items():
+        chosen = meaning(name, getattr(param.type, "choices", ()))
+        if chosen is not None:
+            return f"; write --{written} {chosen}"
+    served = purpose(name, command.name or "")
+    if served is not None:
+        return f"; {served}"
+    place = place_in_spec(name)
+    if "named" in arguments and (place is not None or not nearest(name, options)):
+        return f"; a group or field is named without dashes: {name}=1,2"
+    if place is not None and not arguments.keys().isdisjoint(("plan", "spec")):
+        return f": {place} is a field of the spec; change it there and solve"
+    return _elsewhere(name, options, context)
 
 
-def _helped(params: list[click.Parameter], name: str) -> str:
-    """The option whose help has the name of one that there is not; else empty.
+def _elsewhere(
+    name: str, options: Mapping[str, click.Option], context: click.Context
+) -> str:
+    """Where an option is that its command lacks, or what comes nearest to it."""
+    from privplan.vocabulary import nearest, said_in
 
-    A name that nothing has is mostly a hyperparameter, where a command takes some.
-    """
-    setting = ""
-    for param in params:
-        if not isinstance(param, click.Option):
-            continue
-        text = (param.help or "").rstrip(".")
-        if re.search(rf"\b{re.escape(name)}\b", text):
-            return f"; {param.opts[-1]}: {text}"
+    all_commands = list(_all_commands(context.find_root()))
+    commands = []
+    for path, command in all_commands:
+        if any(f"--{name}" in param.opts for param in command.params):
+            commands.append(path.removeprefix("privplan "))
+    if commands:
+        return f"; it is an option of {', '.join(commands)}"
+    near = nearest(name, options)
+    if near is not None:
+        return f" (did you mean --{near}?)"
+    for written, param in options.items():
+        if said_in(name, param.help or ""):
+            return f"; --{written}: {(param.help or '').rstrip('.')}"
+    for written, param in options.items():
+        # A name that nothing has is mostly a hyperparameter, where some are taken.
         if param.metavar == "NAME=NUMBER":
-            setting = f"; a hyperparameter is set by {param.opts[-1]} {name}=NUMBER"
-    return setting
+            return f"; a hyperparameter is set by --{written} {name}=NUMBER"
+    for path, command in all_commands:
+        for option in command.params:
+            help_line = getattr(option, "help", None) or ""
+            if said_in(name, help_line):
+                return f"; {path} {option.opts[-1]}: {help_line.rstrip('.')}"
+    return f"; it takes {', '.join(f'--{word}' for word in options)}"
 
 
-def _commands_with(context: click.Context, option: str) -> str:
-    """The commands that have an option, as the end of a line; empty without any."""
-    main = context.command
-    if not isinstance(main, click.Group):
-        return ""
-    names = []
-    for name in main.list_commands(context):
-        # Of an optional part that is not installed.
-        with suppress(click.ClickException, ModuleNotFoundError):
-            command = main.get_command(context, name)
-            params = [] if command is None else command.params
-            if any(option in param.opts for param in params):
-                names.append(name)
-    return f"; it is an option of {', '.join(names)}" if names else ""
+def _all_commands(context: click.Context) -> Iterator[tuple[str, click.Command]]:
+    """Every command that is no group, with its words; a group's after its name."""
+    waiting = [("privplan", context.command)]
+    while waiting:
+        path, command = waiting.pop(0)
+        if not isinstance(command, click.Group):
+            yield path, command
+            continue
+        for name in command.list_commands(context):
+            # Of an optional part that is not installed.
+            with suppress(click.ClickException, ModuleNotFoundError):
+                inner = command.get_command(context, name)
+                if inner is not None:
+                    waiting.append((f"{path} {name}", inner))
 
 
 _PLACES_OF_FILES = {
@@ -456,6 +486,7 @@ _PLACES_OF_FILES = {
     "is named by -o FOLDER",
     "plan": "; the plan that was approved is named by --plan FILE, and each run by a "
     "command of its own",
+    "group": "; a group is named by --group NAME",
     "output": "; a file to write is named by -o FILE",
 }
 """What a further word may have been, by the option that takes it."""
@@ -466,18 +497,24 @@ def _instead_of_words(error: click.UsageError) -> str:
 
     One without a place is mostly its output, or the plan that was approved.
     """
+    from privplan.errors import did_you_mean
+    from privplan.vocabulary import number_meant
+
     if error.ctx is None:
         return ""
+    example = f" {error.ctx.command.epilog or ''}".rstrip()
     if isinstance(error, click.MissingParameter):
-        example = error.ctx.command.epilog
-        return f" {example}" if example else ""
-    is_unreadable = "is not a valid" in error.message
-    if (
-        is_unreadable
-        and isinstance(error, click.BadParameter)
-        and isinstance(error.param, click.Option)
-    ):
-        return f" {error.param.help or ''}".rstrip()
+        return example
+    if isinstance(error, click.BadParameter):
+        value = error.message.partition("'")[2].partition("'")[0]
+        explained = getattr(error.param, "help", None) or ""
+        if "is not a valid float" in error.message:
+            return f"{number_meant(value)}. {explained}"
+        if "is not a valid" in error.message:
+            return f" {explained}".rstrip()
+        return did_you_mean(
+            value, getattr(error.param and error.param.type, "choices", ())
+        )
     if not error.message.startswith("Got unexpected extra"):
         return ""
     options = [
@@ -488,7 +525,7 @@ def _instead_of_words(error: click.UsageError) -> str:
     for name, hint in _PLACES_OF_FILES.items():
         if any(param.name == name for param in options):
             return hint
-    return ""
+    return example
 
 
 def _refuse(message: str, code: int) -> int:

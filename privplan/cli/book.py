@@ -17,7 +17,7 @@ from privplan.accounting.release import (
     identity,
 )
 from privplan.book.entry import BookedRun, booking_of
-from privplan.book.spending import account_of, full_name, proven_spendings, spendings
+from privplan.book.spending import full_name, proven_spendings, spendings
 from privplan.cli import PROVE, SuggestingGroup, render
 from privplan.cli.judging import judging, judging_options, takes_options_of_verify
 from privplan.errors import InputError
@@ -268,7 +268,7 @@ def show(
     "left", epilog="Example: privplan book left --group strict --epsilon 4"
 )
 @click.option("--group", required=True, metavar="NAME", help="Whose budget.")
-@click.option("--epsilon", type=float, help="The budget over all runs; required.")
+@click.option("--epsilon", type=float, required=True, help="The budget over all runs.")
 @click.option(
     "--delta", type=float, help="The smallest that a plan promised, when left out."
 )
@@ -292,7 +292,7 @@ def show(
 @_address
 def remaining_budget(
     group: str,
-    epsilon: float | None,
+    epsilon: float,
     relation: str | None,
     form: str,
     address: str | None,
@@ -306,10 +306,6 @@ def remaining_budget(
 
     book = Book(address)
     under = None if relation is None else Relation(relation)
-    if epsilon is None:
-        # A group that the book does not have is the greater fault.
-        account_of(book.runs, next_run["population"], group, under)
-        raise click.MissingParameter(param_hint="'--epsilon'", param_type="option")
     rule = f"must be answerable within {MOST_SECONDS:g} s of processor time"
     too_long = InputError.one("epsilon, delta and rounds", rule, epsilon)
     with limited(MOST_SECONDS, too_long):

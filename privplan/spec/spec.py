@@ -29,7 +29,7 @@ from privplan.accounting.tradeoff import implied_risk, limit_of
 from privplan.errors import Fault, InputError, TooLittleNoiseError, did_you_mean
 from privplan.file_kinds import SPEC, refuse_other_kind, spec_mapping
 from privplan.files import read_text
-from privplan.guidance import REPLACE
+from privplan.guidance import REPLACE, checked_call
 from privplan.laws.law import Use
 from privplan.names import name_faults, skeleton
 from privplan.spec.base import exclusions
@@ -299,6 +299,7 @@ class Spec(Shown, Checked):
         return spec.model_copy(update={"groups": tuple(groups)})
 
     @classmethod
+    @checked_call
     def load(cls, path: Path | str) -> Spec:
         """A spec from a YAML file.
 

@@ -91,8 +91,8 @@ def test_what_if_says_the_numbers_of_solve(folder):
             "No such option '--epochs': local.epochs is a field of the spec; change it ",
         ),
         (
-            ["solve", "spec.yaml", "--colour", "red"],
-            "No such option '--colour'; it takes --output, --format, --details, --plot, ",
+            ["solve", "spec.yaml", "--flavour", "red"],
+            "No such option '--flavour'; it takes --output, --format, --details, --plot, ",
         ),
         (
             ["what-if", "spec.yaml", "--strict", "1,2"],
@@ -141,7 +141,7 @@ def test_what_if_says_the_numbers_of_solve(folder):
             ["book", "add", "run", "--book", "b"],
             "No such option '--book'; write --addr",
         ),
-        (["verify", "run", "--json"], "No such option '--json'; --format json."),
+        (["verify", "run", "--json"], "No such option '--json'; write --format json."),
         (
             ["what-if", "spec.yaml", "--epsilon", "1,2"],
             "No such option '--epsilon'; a group or field is named without dashes: ",
@@ -179,7 +179,7 @@ def test_what_if_says_the_numbers_of_solve(folder):
             ["explain", "3"],
             "plan: must be a plan; what an epsilon means: explain --epsilon 3",
         ),
-        (["book", "list"], "No such command 'list'; it has add, budgets, commit, "),
+        (["book", "list"], "No such command 'list'; use privplan book show."),
         (
             ["init", "spec.yaml"],
             "Got unexpected extra argument (spec.yaml); a file to write is named by -o ",
@@ -203,7 +203,7 @@ def test_a_guess_is_led_on(words, line):
     ("words", "line"),
     [
         (["compare", "--workers", "2"], "No such option '--workers'; write --jobs."),
-        (["simulate", "--algo", "a"], "No such option '--algo' (did you mean --algor"),
+        (["simulate", "--algo", "a"], "No such option '--algo'; write --algorithm."),
         (["compare", "--slurm"], "No such option '--slurm'; write --on."),
         (["compare", "--methods", "all"], "No such option '--methods'; write --algor"),
         (
@@ -332,18 +332,6 @@ def test_a_row_of_a_comparison_is_named_by_its_algorithm():
     assert list(comparison[:1]) == rows[:1]
 
 
-def test_a_group_that_the_book_lacks_is_said_before_a_missing_budget(tmp_path):
-    words = ["--address", tmp_path / "book.sqlite", "--group"]
-    book = tmp_path / "book.sqlite"
-    counted = ["--count", "1", "--clients", "100", "--noise-multiplier", "14"]
-    counted += ["--noise", "laplace", "--group", "strict", "--delta", "1e-5"]
-    answer("book", "declare", "ages", *counted, "--address", book)
-    line = refused("book", "left", *words, "nobody")
-    assert line.startswith("group: must be in the book (population '' has strict)")
-    line = refused("book", "left", *words, "strict")
-    assert line.startswith("Missing option '--epsilon'. Example: privplan book left")
-
-
 def test_a_method_that_differs_by_a_hyphen_is_named():
     registry = pytest.importorskip("simulate.algorithms.registry")
     compare = pytest.importorskip("simulate.runs.compare")
@@ -360,7 +348,7 @@ def test_a_field_of_another_part_is_placed(tmp_path):
     path = tmp_path / "spec.yaml"
     path.write_text(preset("digits-planned") + "\nepochs: 3\n")
     assert refused("solve", path).startswith(
-        "epochs: is not a known field; it is one of local, found 3"
+        "epochs: is not a known field; write local.epochs, found 3"
     )
 
 
