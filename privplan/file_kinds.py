@@ -156,7 +156,11 @@ def refuse_other_file(path: object, taker: str, field: str) -> None:
     takes = [kind for kind, takers in _TAKERS.items() if taker in takers.split()]
     if not takes or not isinstance(path, str | Path):
         return
-    kind = kind_of(path)
+    try:
+        kind = kind_of(path)
+    except (OSError, ValueError):
+        # No text that a system takes for a path.
+        return
     if kind and kind not in takes:
         use = f", which {_TAKEN_BY[kind]}" if kind in _TAKEN_BY else ""
         rule = f"must be {' or '.join(takes)}, not {kind}{use}"

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from privplan.errors import InputError, PrivplanError, did_you_mean
-from privplan.vocabulary import call_of, meaning, purpose
+from privplan.vocabulary import SURE, call_of, meaning, nearest, purpose
 
 REPLACE = 'write spec.replace(rounds=80, groups={"strict": {"epsilon": 1}})'
 _OF_DATA = ("label", "client", "group", "groups", "features", "statistics", "task")
@@ -232,26 +232,28 @@ def instead_of_argument(
     function: Callable[..., Any], name: str, parameters: Mapping[str, object]
 ) -> str:
     """What to write for an argument that a function does not take."""
+    meant = meaning(name, parameters)
+    if meant is not None:
+        return f"; write {meant}"
     if meaning(name, _OF_DATA) is not None:
         if "data" in parameters:
             return f"; write data={_LOADED}"
         if function.__qualname__ == "Data.__init__":
             return f"; write {_LOADED}"
-    meant = meaning(name, parameters)
-    if meant is not None:
-        return f"; write {meant}"
-    near = did_you_mean(name, parameters)
-    if near:
-        return near
-    served = purpose(name, function.__name__)
-    if served is not None:
-        return f"; {served}"
+    near = nearest(name, parameters, SURE)
+    if near is not None:
+        return f" (did you mean {near}?)"
     place = place_in_spec(name)
     if place is not None and "plan" in parameters:
         return f'; the plan says it: write spec.replace({{"{place}": ...}}) and solve'
     call = example(function)
-    names = ", ".join(parameter for parameter in parameters if parameter != "self")
-    return f"; write {call}" if call else f"; it takes {names}"
+    if call is None:
+        names = ", ".join(parameter for parameter in parameters if parameter != "self")
+        return did_you_mean(name, parameters) or f"; it takes {names}"
+    served = purpose(name, function.__name__)
+    if served is not None:
+        return f"; {served}"
+    return did_you_mean(name, parameters) or f"; write {call}"
 
 
 def _can_be(

@@ -65,7 +65,7 @@ first_seed seed base_seed start_seed
 trials n_trials num_trials
 algorithm method algo strategy aggregation_method optimizer_name aggregator
 algorithms methods algos algorithm method strategies baselines baseline models
-label target target_col y label_col target_column outcome labels class_col \
+label target target_col label_col target_column outcome labels class_col \
 label_column response
 client id user user_id client_col client_id patient patient_id subject subject_id \
 client_column id_col user_col person_id clients entity

@@ -105,7 +105,7 @@ MISTAKES = {
     'epochs: is not an argument; the plan says it: write spec.replace({"local.epochs": '
     "...}) and solve, found 3": lambda: train(epochs=3),
     "n_jobs: is not an argument; write jobs, found 2": lambda: compare(n_jobs=2),
-    "clients: is not an argument (did you mean client?), found 'list'": lambda: Data(
+    "clients: is not an argument; write client, found 'list'": lambda: Data(
         torch.zeros(2, 3), [0, 1], clients=["a", "b"]
     ),
     "Data: missing a required argument: 'x'": lambda: Data(y=[0, 1]),
