@@ -232,24 +232,31 @@ class _Guess(NamedTuple):
 
 
 def quick_epsilon(
-    history: History, delta: float, near: float, *, rough: bool = True
+    history: History,
+    delta: float,
+    relation: Relation,
+    near: float,
+    *,
+    rough: bool = True,
 ) -> float | None:
-    """About the epsilon of a single release, where its law has a quick estimate.
+    """About the epsilon of alike releases, where their law has a quick estimate.
 
     Not for guarantees.
 
     Args:
         history: what was released.
         delta: in (0, 1).
+        relation: which data sets are neighbours.
         near: an epsilon that is looked for.
         rough: whether an error of 0.1% is allowed.
     """
     releases = list(history)
-    if len(releases) != 1 or releases[0][1] != 1:
+    if len(releases) != 1 or relation == Relation.REPLACE_ONE:
         return None
-    release = releases[0][0]
-    law = release.sampling.law
-    return law.estimated_epsilon(release.noise_multiplier, delta, near, rough=rough)
+    [(release, times)] = releases
+    return release.sampling.law.estimated_epsilon(
+        release.noise_multiplier, times, delta, near, rough=rough
+    )
 
 
 def _coarse_epsilon(
@@ -279,7 +286,7 @@ def _estimated_start(
     end_of_range = high
     for _ in range(_MOST_GUESSES):
         releases = history(argument)
-        spent = quick_epsilon(releases, target.delta, target.epsilon)
+        spent = quick_epsilon(releases, target.delta, target.relation, target.epsilon)
         try:
             spent = spent or _coarse_epsilon(coarse, target, releases)
         except TooLittleNoiseError:

@@ -145,6 +145,30 @@ class RandomAllocation(base.Law):
         added = Pair(Kind.ADD, shift, chance)
         return DominatingPairs((known_round, known_round), (removed, added))
 
+    def estimated_epsilon(
+        self,
+        noise_multiplier: float,
+        times: int,
+        delta: float,
+        near: float,
+        *,
+        rough: bool,
+    ) -> float | None:
+        """By one lattice instead of some twenty; of several blocks by half of them."""
+        is_covered = _LOWEST_NOISE <= noise_multiplier <= _HIGHEST_NOISE
+        # A law that inherits may have pairs of its own.
+        has_pairs = type(self).dominating_pairs is RandomAllocation.dominating_pairs
+        if not is_covered or not has_pairs:
+            return None
+        from privplan.accounting.pld import accountant, allocation
+
+        if times == 1:
+            return allocation.estimated_epsilon(
+                noise_multiplier, self.block, delta, near
+            )
+        pair = allocation.removed_pair(noise_multiplier, self.block)
+        return accountant.estimated_epsilon(pair, times, delta)
+
     def stream_round(self, round_: int) -> int:
         """The first round of the block."""
         return round_ - self.parts * ((round_ - 1) // self.parts % self.block)

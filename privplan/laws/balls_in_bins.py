@@ -142,10 +142,17 @@ class BallsInBins(Correlated, RandomAllocation):
         return balls_in_bins_pairs(self.rank_one_factors(), 1 / shift)
 
     def estimated_epsilon(
-        self, noise_multiplier: float, delta: float, near: float, *, rough: bool
+        self,
+        noise_multiplier: float,
+        times: int,
+        delta: float,
+        near: float,
+        *,
+        rough: bool,
     ) -> float | None:
         """By one table of prices instead of all, or by two coarse ones."""
-        if not _LOWEST_NOISE <= noise_multiplier <= _HIGHEST_NOISE:
+        is_covered = _LOWEST_NOISE <= noise_multiplier <= _HIGHEST_NOISE
+        if times != 1 or not is_covered:
             return None
         from privplan.accounting.pld import balls_in_bins
 

@@ -109,9 +109,15 @@ class LawPrivacy(ABC):
         return tuple(dict.fromkeys(bounds))
 
     def estimated_epsilon(
-        self, noise_multiplier: float, delta: float, near: float, *, rough: bool
+        self,
+        noise_multiplier: float,
+        times: int,
+        delta: float,
+        near: float,
+        *,
+        rough: bool,
     ) -> float | None:
-        """About the epsilon of one release, near one, faster than by its pairs.
+        """About the epsilon of a client that is removed, near one, of alike releases.
 
         A rough estimate may be off by 0.1%. None where the pairs are as fast. Not for
         guarantees.

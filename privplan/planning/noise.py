@@ -202,7 +202,9 @@ def log_excess(
     history = budget.history(ratio, math.exp(log_noise))
     try:
         if accountant in FROM_LOSSES:
-            quick = quick_epsilon(history, budget.delta, budget.epsilon, rough=rough)
+            quick = quick_epsilon(
+                history, budget.delta, budget.relation, budget.epsilon, rough=rough
+            )
             if quick is not None:
                 spent = quick
             else:

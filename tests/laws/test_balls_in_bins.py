@@ -229,6 +229,19 @@ def test_a_wrong_chain_is_seen(fault: str, monkeypatch: pytest.MonkeyPatch) -> N
     assert removed < delta - 4 * error
 
 
+def test_where_prices_fall_a_grid_may_end_anywhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Outcomes beyond count as the last one: the bound rises, and stays one."""
+    factors = best_factors(5, 0.5, 0.35)
+    close = deltas(balls_in_bins_pairs(factors, 0.7), 1.0)
+    monkeypatch.setattr(option_chain, "_REACH_OF_FALL", 1.0)
+    bounds = deltas(balls_in_bins_pairs.__wrapped__(factors, 0.7), 1.0)
+    for index, bound in enumerate(bounds):
+        delta, error = sampled_delta(factors, 0.7, 1.0, removed=not index)
+        assert delta - 4 * error < close[index] < bound
+
+
 @pytest.mark.parametrize("sigma", [2.3392141905702926, 4.366350913218672, 28.4398889])
 def test_puts_and_calls_meet_at_strike_one(sigma: float) -> None:
     """Of these noise multipliers 1 over the step is no whole number by its last bit."""

@@ -494,6 +494,12 @@ def compose(
     return ComposedLoss(None, distinct, tolerance, unsampled_mu=mu)
 
 
+def estimated_epsilon(pair: AnyPair, times: int, delta: float) -> float:
+    """About the epsilon of releases that have one pair. Not for guarantees."""
+    above = Direction(((pair, times),), True)
+    return ComposedLoss(None, ((above, above),), TOLERANCE).estimate(delta)[0]
+
+
 def _check_shifts(pairs_of_rounds: list[AnyPair]) -> None:
     """Raise where a likelihood ratio might leave the floating-point range."""
     shifts = [pair.shift for pair in pairs_of_rounds if isinstance(pair, Pair)]

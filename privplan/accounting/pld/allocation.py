@@ -56,6 +56,11 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(6)
 # Exponents of floats: e^690 and e^700 are near the largest one.
 _LARGEST_WEIGHT = 690.0
 _LARGEST_EXPONENT = 700.0
+# Epsilons of an estimate, over the one that is looked for, and at most so far below it;
+# how many.
+_NEAR = (0.8, 1.2)
+_FARTHEST_NEAR = 2.0
+_NEAR_STRIKES = 60
 
 
 class _Cells(NamedTuple):
@@ -454,17 +459,18 @@ class _Side(NamedTuple):
     mass_error: Array
 
 
-def _octave(sigma: float, rounds: int, strikes: Array, sign: int) -> _Options:
-    """Puts (sign -1) or calls (sign 1) on one lattice."""
-    scale = _scale(sigma, rounds, strikes, sign)
-    larger = _larger(sigma, scale.step, scale.top)
-    smaller = _smaller(sigma, scale.step, scale.top)
+def _octave(
+    sigma: float, rounds: int, strikes: Array, sign: int, *, only_above: bool
+) -> _Options:
+    """Puts (sign -1) or calls (sign 1) on one lattice.
 
-    # The tilt is chosen once, by the larger law.
-    parts = _parts(larger, rounds)
-    places = strikes / (scale.step / rounds) - rounds * larger.origin
-    tilt = _tilt(parts, places, sign, scale.quiet)
-    above = _side_of(sigma, rounds, strikes, sign, scale, larger, tilt)
+    ``only_above``: masses and moments serve no bound from below.
+    """
+    scale = _scale(sigma, rounds, strikes, sign)
+    above, tilt = _side_above(sigma, rounds, strikes, sign, scale)
+    if only_above:
+        return _Options(strikes, above.above, above.mass, above.moment)
+    smaller = _smaller(sigma, scale.step, scale.top)
     below = _side_of(sigma, rounds, strikes, sign, scale, smaller, tilt)
 
     # Mass beyond all places.
@@ -476,6 +482,36 @@ def _octave(sigma: float, rounds: int, strikes: Array, sign: int) -> _Options:
         below.mass + sign * below.mass_error,
         below.moment - sign * lost,
     )
+
+
+def _side_above(
+    sigma: float, rounds: int, strikes: Array, sign: int, scale: _Scale
+) -> tuple[_Side, float]:
+    """Options by the larger law, and the tilt that it chooses for both."""
+    larger = _larger(sigma, scale.step, scale.top)
+    places = strikes / (scale.step / rounds) - rounds * larger.origin
+    tilt = _tilt(_parts(larger, rounds), places, sign, scale.quiet)
+    return _side_of(sigma, rounds, strikes, sign, scale, larger, tilt), tilt
+
+
+def estimated_epsilon(sigma: float, rounds: int, delta: float, near: float) -> float:
+    """About the epsilon of a client that is removed from a block.
+
+    By one lattice of calls, as close as the pairs. Not for guarantees.
+
+    Args:
+        sigma: noise multiplier, from 0.25 to 10,000.
+        rounds: of which a client picks one.
+        delta: in (0, 1).
+        near: an epsilon around which the strikes are; further away the log of the price
+            is continued as a straight line in epsilon.
+    """
+    near = min(near, _furthest(sigma, rounds, 1))
+    ends = (max(_NEAR[0] * near, near - _FARTHEST_NEAR), _NEAR[1] * near)
+    strikes = np.exp(np.linspace(*ends, _NEAR_STRIKES))
+    scale = _scale(sigma, rounds, strikes, 1)
+    calls, _ = _side_above(sigma, rounds, strikes, 1, scale)
+    return PricedStrikes(strikes, calls.above).epsilon(delta)
 
 
 def _parts(law: _Law, rounds: int) -> list[power.Part]:
@@ -564,7 +600,9 @@ def _furthest(sigma: float, rounds: int, sign: int) -> float:
     return -math.log(_place(sigma, -_LOWEST_OUTCOME) / rounds)
 
 
-def _side(sigma: float, rounds: int, sign: int) -> _Options:
+def _side(
+    sigma: float, rounds: int, sign: int, *, only_above: bool = False
+) -> _Options:
     """All strikes on one side of 1, until nothing that matters is beyond."""
     deviation = _deviation(sigma, rounds)
     start = 0.0
@@ -572,7 +610,8 @@ def _side(sigma: float, rounds: int, sign: int) -> _Options:
     furthest = max(_furthest(sigma, rounds, sign), 9 * deviation)
     while start <= furthest:
         logs = _logs_of_octave(start, deviation)
-        options = _octave(sigma, rounds, np.exp(sign * np.array(logs)), sign)
+        octave = np.exp(sign * np.array(logs))
+        options = _octave(sigma, rounds, octave, sign, only_above=only_above)
 
         # The first strike of an octave is the last one before.
         octaves.append([column[bool(octaves) :] for column in options])
@@ -601,6 +640,18 @@ class PricedStrikes(NamedTuple):
 
     strikes: Array
     prices: Array
+
+    def epsilon(self, delta: float) -> float:
+        """About where a call costs delta: its log is straight beyond the strikes."""
+        logs = np.log(np.maximum(self.prices, 1e-300))
+        epsilons = np.log(self.strikes)
+        # The two strikes between which the price is delta, or the outermost ones.
+        place = int(np.searchsorted(-logs, -math.log(delta)))
+        place = min(max(place, 1), len(logs) - 1)
+        fall = float(logs[place - 1] - logs[place])
+        part = (float(logs[place - 1]) - math.log(delta)) / max(fall, 1e-12)
+        width = float(epsilons[place] - epsilons[place - 1])
+        return max(0.0, float(epsilons[place - 1]) + part * width)
 
 
 def ratios_above(calls: PricedStrikes, puts: PricedStrikes) -> Ratios:
@@ -680,6 +731,29 @@ def _both_directions(
     return remove, add
 
 
+def _pairs_above(calls: _Options, puts: _Options) -> tuple[DiscretePair, DiscretePair]:
+    """The pairs of both directions, from above."""
+    profile = ratios_above(
+        PricedStrikes(calls.strikes, calls.above),
+        PricedStrikes(puts.strikes, puts.above),
+    )
+    return _both_directions(profile, rest_below=False)
+
+
+def removed_pair(sigma: float, rounds: int) -> DiscretePair:
+    """That of a client that is removed, from above, in half the time of all pairs.
+
+    But for masses beyond all places, which it leaves out: not for guarantees.
+
+    Args:
+        sigma: noise multiplier, from 0.25 to 10,000.
+        rounds: of which a client picks one.
+    """
+    calls = _side(sigma, rounds, 1, only_above=True)
+    puts = _side(sigma, rounds, -1, only_above=True)
+    return _pairs_above(calls, puts)[0]
+
+
 @lru_cache(maxsize=256)
 def allocation_pairs(sigma: float, rounds: int) -> DominatingPairs:
     """The pairs of one of ``rounds`` rounds.
@@ -693,11 +767,7 @@ def allocation_pairs(sigma: float, rounds: int) -> DominatingPairs:
     """
     calls = _side(sigma, rounds, 1)
     puts = _side(sigma, rounds, -1)
-    above = ratios_above(
-        PricedStrikes(calls.strikes, calls.above),
-        PricedStrikes(puts.strikes, puts.above),
-    )
     return DominatingPairs(
-        _both_directions(above, rest_below=False),
+        _pairs_above(calls, puts),
         _both_directions(_below(calls, puts), rest_below=True),
     )

@@ -44,6 +44,9 @@ _FACTOR = 3.0
 _STEPS_OF_FINER = 16
 _LARGEST_PART = 1 / 60
 _PART_OF_SMALL_STRIKES = 1 / 1500
+# Relative step of further tables of calls over that around 1, at least: S is wide where
+# it is so large, and epsilon rises by 0.02% at most.
+_WIDER = 1.7
 # The last call may cost so much for each round: what is left is an infinite loss. The
 # outcomes that the grid of W does not reach cost nearly as much at any strike.
 _NEGLIGIBLE = 1e-13
@@ -169,6 +172,11 @@ def _step_from(strike: float, step: float) -> float:
     return float(max(step, strike * part))
 
 
+def _further_step(strike: float, step: float) -> float:
+    """Of a further table of calls from a strike on, given the step around 1."""
+    return _step_from(strike, min(_WIDER * step, _LARGEST_PART) * strike)
+
+
 def _dots(factors: RankOneFactors, sigma: float) -> tuple[PricedStrikes, PricedStrikes]:
     """Calls and puts from strike 1 outwards."""
     rounds = factors.rounds
@@ -205,6 +213,7 @@ def _calls(
     first = 1.0
     last = 1 + _STRIKES * step
     negligible = _NEGLIGIBLE * factors.rounds
+    step_at_1 = step
     strikes: list[Array] = []
     prices: list[Array] = []
     while not prices or (prices[-1][-1] > negligible and first < limit):
@@ -213,7 +222,7 @@ def _calls(
             batch.append(_tables(spread, step, (first, last)))
             first = last
             last *= _FACTOR
-            step = _step_from(first, step)
+            step = _further_step(first, step_at_1)
         strikes += [table.values(factors.rounds - 1) for table in batch]
         prices += option_prices(factors, sigma, batch, call=True, spacing=spacing)
     all_strikes = np.concatenate(strikes)
@@ -336,15 +345,8 @@ def estimated_epsilon(
     strikes = _tables(spread, step, (first, last))
     spacing = coarseness * _spacing(factors.rounds)
     [prices] = option_prices(factors, sigma, [strikes], call=True, spacing=spacing)
-    logs = np.log(np.maximum(prices, 1e-300))
-    epsilons = np.log(strikes.values(factors.rounds - 1))
-    # The two strikes between which the price is delta, or the outermost ones.
-    place = int(np.searchsorted(-logs, -math.log(delta)))
-    place = min(max(place, 1), len(logs) - 1)
-    fall = float(logs[place - 1] - logs[place])
-    part = (float(logs[place - 1]) - math.log(delta)) / max(fall, 1e-12)
-    width = float(epsilons[place] - epsilons[place - 1])
-    return max(0.0, float(epsilons[place - 1]) + part * width)
+    priced = PricedStrikes(strikes.values(factors.rounds - 1), prices)
+    return priced.epsilon(delta)
 
 
 @lru_cache(maxsize=256)

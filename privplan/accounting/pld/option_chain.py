@@ -10,8 +10,10 @@ is (docs/balls-in-bins.md)
 last round to the first. U_t(w, x), the price on the terms of rounds 0 to t where W_t =
 w, is E[U_{t-1}(w + a_t z, x - D)] with D the term of round t. Along z it is convex in
 exp(g z), g the smallest exponent of a term (calls) or the largest one (puts), and it is
-convex in x. So interpolation on grids of w and of x bounds it from above. Rows that are
-too small for the grid are raised, which only adds to the bound.
+convex in x. So interpolation on grids of w and of x bounds it from above. Calls rise
+with w and z, and puts fall: on the side where prices fall, the last outcome of a grid
+bounds those beyond. Rows that are too small for the grid are raised, which only adds to
+the bound.
 """
 
 from __future__ import annotations
@@ -28,13 +30,16 @@ from privplan.accounting.pld.pairs import UNIT, Array
 from privplan.laws.rank_one import RankOneFactors
 
 # Gauss and Legendre's rule on a cell of outcomes z. Its error is at most 64/15 M
-# rho^(-40), M the largest modulus on the ellipse of rho (Trefethen 2013, Theorem 19.3).
+# rho^(-32), M the largest modulus on the ellipse of rho (Trefethen 2013, Theorem 19.3).
 # With cells of _WIDEST and |z| below _FARTHEST, rho = 16 gives less than a unit.
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(20)
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 _WIDEST = 0.8
 _FARTHEST = 13.0
 # Outcomes that the grid of w reaches, in deviations: beyond, mass is 1e-13.
 _REACH = 7.3
+# The same on the side where prices fall. Outcomes beyond count as the last one, which
+# adds less than 0.001% to epsilon.
+_REACH_OF_FALL = 4.0
 # Units of rounding per round besides one for each summed term: of an exponential whose
 # argument is at most 64, of the rule above, and of ``ndtr`` in its tails (Cephes: erfc
 # has 5.7e-14).
@@ -170,9 +175,17 @@ def _grid(chain: _Chain, t: int, call: bool, spacing: float) -> Array:
     if deviation == 0:
         return np.zeros(1)
     shift = float((chain.b * chain.deviations).max()) if call else 0.0
-    below = math.ceil(_REACH / spacing)
-    above = math.ceil((_REACH + shift) / spacing)
+    reach_below, reach_above = _reaches(call, shift)
+    below = math.ceil(reach_below / spacing)
+    above = math.ceil(reach_above / spacing)
     return np.asarray(np.arange(-below, above + 1) * spacing * deviation)
+
+
+def _reaches(call: bool, shift: float) -> tuple[float, float]:
+    """Deviations below and above the mean: calls rise with an outcome, puts fall."""
+    if call:
+        return _REACH_OF_FALL, _REACH + shift
+    return _REACH, _REACH_OF_FALL
 
 
 def _first_table(chain: _Chain, strikes: Strikes, call: bool, w: Array) -> _Table:
@@ -206,9 +219,10 @@ class _Nodes(NamedTuple):
         w: the values of W_t.
         start: index of the first node of each, shape (w,).
         z: outcomes of the step, shape (w, nodes).
-        weights: expectations of the hat functions in exp(g z), shape (w, nodes).
-        low: outcomes below have no weight, shape (w, 1).
-        high: outcomes above have none.
+        weights: expectations of the hat functions in exp(g z), shape (w, nodes), and
+            on the side where prices fall the chance of all that is beyond.
+        low: the lowest outcome with a weight, shape (w, 1).
+        high: the highest one.
     """
 
     w: Array
@@ -240,8 +254,9 @@ def _nodes(chain: _Chain, t: int, call: bool, w: Array, later: Array) -> _Nodes:
     cell = float(later[1] - later[0]) / step
     exponents = np.append(step * chain.b[:t], chain.d[t])
     shift = float(exponents.max()) if call else 0.0
-    count = min(len(later), math.ceil((2 * _REACH + shift) / cell) + 3)
-    start = np.searchsorted(later, w - step * _REACH) - 1
+    reach_below, reach_above = _reaches(call, shift)
+    count = min(len(later), math.ceil((reach_below + reach_above) / cell) + 3)
+    start = np.searchsorted(later, w - step * reach_below) - 1
     start = np.clip(start, 0, len(later) - count)
     z = (later[start[:, None] + np.arange(count)] - w[:, None]) / step
 
@@ -253,9 +268,27 @@ def _nodes(chain: _Chain, t: int, call: bool, w: Array, later: Array) -> _Nodes:
     weights = np.zeros_like(z)
     weights[:, :-1] += masses[..., 0]
     weights[:, 1:] += masses[..., 1]
-    low = np.where(is_near, z, math.inf).min(axis=1, keepdims=True)
-    high = np.where(is_near, z, -math.inf).max(axis=1, keepdims=True)
+    low, high = _ends_of_rows(z, is_near, weights, call)
     return _Nodes(w, start, z, weights, low, high)
+
+
+def _ends_of_rows(
+    z: Array, is_near: NDArray[np.bool_], weights: Array, call: bool
+) -> tuple[Array, Array]:
+    """The lowest and the highest outcome that is near, each of shape (w, 1).
+
+    The one on the side where prices fall gets the chance of all that is beyond.
+    """
+    rows = np.arange(len(z))
+    lowest = is_near.argmax(axis=1)
+    highest = z.shape[1] - 1 - is_near[:, ::-1].argmax(axis=1)
+    low = z[rows, lowest]
+    high = z[rows, highest]
+    if call:
+        weights[rows, lowest] += ndtr(low)
+    else:
+        weights[rows, highest] += ndtr(-high)
+    return low[:, None], high[:, None]
 
 
 def _next_table(
@@ -267,16 +300,16 @@ def _next_table(
     for rows, expected in _expected(strikes, call, t, table, nodes, shifts):
         prices[rows] = expected
 
-    # What no node reaches: a call is at most the mean there, a put at most its strike.
+    # Beyond the nodes where prices rise a call is at most the mean there, and a put at
+    # most its strike.
     means = chain.term(t, nodes.w, chain.deviations[t])
     if call:
         prices += (nodes.weights * shifts.beyond).sum(axis=1)[:, None]
         moved = np.append(chain.a[t] * chain.b[:t], chain.d[t])
-        outside = means * (ndtr(nodes.low - moved) + ndtr(moved - nodes.high))
+        outside = means * ndtr(moved - nodes.high)
         prices += outside.sum(axis=1)[:, None]
     else:
-        outside = ndtr(nodes.low) + ndtr(-nodes.high)
-        prices += outside * np.maximum(strikes.values(t), 0.0)
+        prices += ndtr(nodes.low) * np.maximum(strikes.values(t), 0.0)
     return _Table(means.sum(axis=1), prices)
 
 

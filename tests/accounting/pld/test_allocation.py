@@ -14,12 +14,12 @@ from scipy.stats import binom
 from privplan.accounting.accountant import accountant
 from privplan.accounting.calibrate import calibrate
 from privplan.accounting.pld import allocation
-from privplan.accounting.pld.accountant import ComposedLoss
+from privplan.accounting.pld.accountant import ComposedLoss, PldAccountant
 from privplan.accounting.pld.allocation import _missed, allocation_pairs
 from privplan.accounting.pld.direction import Direction
 from privplan.accounting.pld.profile import delta_of, epsilon_of, gaussian_epsilon
-from privplan.accounting.release import History, Release
-from privplan.laws.law import DominatingPairs
+from privplan.accounting.release import History, Release, SamplingLaw
+from privplan.laws.law import DominatingPairs, Relation
 
 DELTA = 6.98e-5
 
@@ -241,3 +241,31 @@ def test_the_smaller_law_has_no_larger_put(
     puts = np.maximum(strikes[:, None] - places, 0.0) @ law.masses
     exact = (call(sigma, strikes * step) - 1) / step + strikes
     assert (puts <= exact + law.added * strikes + 1e-12).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "times", "sigma", "epsilon"),
+    [
+        ("random_allocation:50", 1, 2.7, 0.15),
+        ("random_allocation:5", 1, 0.8, 3.5),
+        ("random_allocation:20", 3, 1.5, 1.0),
+        ("cyclic_allocation:5:10", 1, 1.2, 1.2),
+        ("cyclic_allocation:5:10", 2, 1.2, 1.7),
+    ],
+)
+def test_an_estimate_is_the_upper_bound_within_a_ten_thousandth(
+    name, times, sigma, epsilon
+):
+    """Laws are ranked by it: a coarser one would order close ones by its error."""
+    sampling = SamplingLaw(name)
+    estimate = sampling.law.estimated_epsilon(sigma, times, 7e-5, epsilon, rough=True)
+    history = History([(Release(sigma, 1.0, sampling), times)])
+    bound = PldAccountant().epsilon(history, 7e-5, Relation.ADD_REMOVE)
+    assert bound.upper == pytest.approx(epsilon, rel=0.2)
+    assert estimate == pytest.approx(bound.upper, rel=2e-4)
+
+
+@pytest.mark.parametrize("name", ["min_separation:50", "banded_separation:50"])
+def test_a_law_with_pairs_of_its_own_has_no_estimate_of_blocks(name):
+    law = SamplingLaw(name).law
+    assert law.estimated_epsilon(1.2, 1, 7e-5, 1.0, rough=True) is None
