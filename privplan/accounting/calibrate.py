@@ -248,7 +248,7 @@ def quick_epsilon(
         delta: in (0, 1).
         relation: which data sets are neighbours.
         near: an epsilon that is looked for.
-        rough: whether an error of 0.1% is allowed.
+        rough: whether an error of 0.1% is allowed, or of 1% away from ``near``.
     """
     releases = list(history)
     if len(releases) != 1 or relation == Relation.REPLACE_ONE:

@@ -119,8 +119,8 @@ class LawPrivacy(ABC):
     ) -> float | None:
         """About the epsilon of a client that is removed, near one, of alike releases.
 
-        A rough estimate may be off by 0.1%. None where the pairs are as fast. Not for
-        guarantees.
+        A rough estimate may be off by 0.1%, and by 1% where it is 4% or more from
+        ``near``. None where the pairs are as fast. Not for guarantees.
         """
         return None
 

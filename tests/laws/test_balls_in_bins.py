@@ -264,9 +264,11 @@ def test_an_estimate_is_near_the_bound() -> None:
 
 def test_two_coarse_tables_tell_what_a_fine_one_has() -> None:
     factors = best_factors(60, 0.5, 0.35)
-    fine = estimated_epsilon(factors, 1.0, 1e-4, 1.0)
-    rough = rough_epsilon(factors, 1.0, 1e-4, 1.0)
+    fine = estimated_epsilon(factors, 1.0, 1e-4, 1.7)
+    rough = rough_epsilon(factors, 1.0, 1e-4, fine)
     assert rough == pytest.approx(fine, rel=1e-3)
+    further = rough_epsilon(factors, 1.0, 1e-4, 1.1 * fine)
+    assert further == pytest.approx(fine, rel=1e-2)
 
 
 @pytest.mark.parametrize("sigma", [0.55, 0.65])

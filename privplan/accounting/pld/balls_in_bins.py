@@ -63,6 +63,10 @@ _MARGIN = 1e-12
 _COARSE = 2
 _COARSER = 3
 _FEWEST_ROUGH_ROUNDS = 50
+# Epsilon by the second table over that by a fine one: 1.036 to 1.055, 50 or 100 rounds.
+_COARSER_OVER_FINE = 1.045
+# Within this factor of the epsilon that is looked for an estimate takes both tables.
+_CLOSE = 1.04
 # Epsilons of the table of an estimate, over the one that is looked for.
 _NEAR = (0.8, 1.2)
 # And at most so far from it, since strikes are exponentials.
@@ -308,14 +312,16 @@ def rough_epsilon(
     """``estimated_epsilon`` within 0.1%, in a third of its time, for 50 rounds or more.
 
     What grids add to log epsilon grows with the squares of their spacings, so that two
-    coarse tables tell what a fine one has: e(1) = e(2) - 3/5 (e(3) - e(2)).
+    coarse tables tell what a fine one has: e(1) = e(2) - 3/5 (e(3) - e(2)). Far from
+    ``near`` a search goes on, for which one table within 1% serves.
     """
     if factors.rounds < _FEWEST_ROUGH_ROUNDS:
         return estimated_epsilon(factors, sigma, delta, near)
-    coarse = estimated_epsilon(factors, sigma, delta, near, _COARSE)
     coarser = estimated_epsilon(factors, sigma, delta, near, _COARSER)
-    if min(coarse, coarser) <= 0:
-        return coarse
+    alone = coarser / _COARSER_OVER_FINE
+    if not near / _CLOSE <= alone <= near * _CLOSE:
+        return alone
+    coarse = estimated_epsilon(factors, sigma, delta, near, _COARSE)
     share = (_COARSE**2 - 1) / (_COARSER**2 - _COARSE**2)
     return float(coarse * (coarse / coarser) ** share)
 
