@@ -42,22 +42,26 @@ from typing import Any
 
 from flint import arb, arb_poly, ctx, fmpz, fmpz_poly
 
-VERSION = "privplan.proof 2"
+VERSION = "privplan.proof 3"
 BITS = 256  # precision of balls
-SCALE = fmpz(1) << 160  # masses are whole multiples of 1 / SCALE
+SCALE = fmpz(1) << 128  # masses are whole multiples of 1 / SCALE
 LEAST_DELTA = 2.0**-80  # far above the rounding of all masses together
+LEAST_TAIL = 2.0**-128  # chance that a client's Y is above its last point
 NEWTON_STEPS = 5  # from an error of 2^-16 or less to one below 2^-196
 FIRST_POINTS = 1 << 10  # least, of a composed loss on the first lattice
 TRUSTED = 8  # times the first points: from here on, slow progress means none
 MOST_POINTS = 1 << 18  # of a composed loss
+MOST_FACTOR = 8  # by which points grow at once
+MARGIN = 1.1  # of that factor, above what two bounds ask for
 DENSE = 64  # part of the points that are next to each other on each side of 0
-NEGLIGIBLE = 2.0**-24  # share of delta that losses above the window may have
+NEGLIGIBLE = 2.0**-20  # share of delta that losses above the window may have
 FAMILIES = ("gaussian", "discrete_gaussian")  # noise with normal pairs (G)
 RELATIONS = ("add_remove", "replace_one", "zero_out")
 OF_PERSONS = ("full", "poisson", "min_separation", "banded_separation")
 POISSON = ("poisson", "cyclic_poisson")
 ALLOCATED = ("random_allocation", "cyclic_allocation")
 IN_TURNS = (*OF_PERSONS[2:], *ALLOCATED, "cyclic_poisson")
+FINEST = 6  # noise of 2^5 and more has the same lattices
 ALLOCATED_NOISE = (0.25, 1e4)  # outside of it a client's round counts as public
 OF_ONE_RUN = ("pld", "rdp")  # accountants of guarantees over one run's releases
 PERSONS = r"(?: \(up to (\d+) (?:client|record)s of one person\))?"
@@ -71,6 +75,14 @@ class NotProvableError(Exception):
 # --- Numbers that are rounded upwards, and nothing else. -----------------------------
 
 
+def whole_above(ball: arb) -> fmpz:
+    """The least whole number that nothing in a ball exceeds."""
+    number = ball.upper().ceil().unique_fmpz()
+    if number is None:
+        raise NotProvableError("a number has no finite bound")
+    return number
+
+
 class UpperMasses:
     """Masses at neighbouring points of a lattice, each at least the true one.
 
@@ -81,15 +93,8 @@ class UpperMasses:
     __slots__ = ("_units",)
 
     def __init__(self, balls: Iterable[arb]) -> None:
-        self._units = fmpz_poly([self._above(ball) for ball in balls])
-
-    @staticmethod
-    def _above(ball: arb) -> fmpz:
-        """The least whole number of units, 0 or more, that is above a ball."""
-        units = (ball.upper() * SCALE).ceil().unique_fmpz()
-        if units is None:
-            raise NotProvableError("a mass has no finite bound")
-        return max(units, fmpz(0))
+        units = [whole_above(ball * SCALE) for ball in balls]
+        self._units = fmpz_poly([max(number, fmpz(0)) for number in units])
 
     @classmethod
     def _from_units(cls, units: fmpz_poly) -> "UpperMasses":
@@ -286,6 +291,17 @@ def discrete_laplace(bound: arb, moved: int) -> Profile:
     return profile
 
 
+@lru_cache(1 << 16)  # a finer lattice has the points of a coarser one
+def put_of_lognormal(noise: float, whole: int, exponent: int) -> tuple[arb, arb]:
+    """E[(y - Y)+] and P(Y < y) at y = whole * 2^exponent."""
+    sigma = arb(noise)
+    y = arb(whole) * arb(2) ** exponent
+    half = 1 / (2 * sigma)
+    centre = y.log() * sigma
+    below = beyond(-centre - half)
+    return y * below - beyond(half - centre), below
+
+
 class Allocation:
     """One of t rounds, chosen: N(e_i, sigma^2), mixed, against N(0, sigma^2).
 
@@ -301,43 +317,38 @@ class Allocation:
     has a lattice, on which R has steps of a power of 2.
     """
 
-    def __init__(self, sigma: arb, rounds: int, level: int) -> None:
-        self.sigma = sigma
+    def __init__(self, noise: float, rounds: int, level: int) -> None:
+        self.noise = noise
         self.rounds = rounds
-        # Of the number of points near x = 1.
-        self.bits = 6 + rounds.bit_length() + level
-        self.put_of_one = lru_cache(None)(self._put_of_one)
+        # Lattices are finer where log Y deviates less, by 1 / sigma.
+        level += min(math.frexp(noise)[1], FINEST)
+        self.bits = 3 + rounds.bit_length() + level  # of the points near x = 1
+        self.near = max(4, 4 + level)  # of those of Y in an octave
         self.sums = lru_cache(None)(self._sums)
-
-    def _put_of_one(self, whole: int, exponent: int) -> tuple[arb, arb]:
-        """E[(y - Y)+] and P(Y < y) at y = whole * 2^exponent."""
-        y = arb(whole) * arb(2) ** exponent
-        half = 1 / (2 * self.sigma)
-        centre = y.log() * self.sigma
-        below = beyond(-centre - half)
-        return y * below - beyond(half - centre), below
 
     def _exponent(self, octave: int) -> int:
         """Of the step of R for x up to 2^octave; fewer points far from x = 1."""
-        return octave - self.bits + min(abs(octave), self.bits // 4)
+        away = max(octave - 1, -octave)
+        return octave - self.bits + min(away, self.bits // 4)
 
     def _law_of_one(self, octave: int) -> UpperMasses:
         """Masses of Y / t at multiples of the step of R, up to 2^octave."""
         exponent = self._exponent(octave)
         last = 1 << (octave - exponent)
+        step = self.rounds * arb(2) ** exponent
         balls = [arb(0)]
         place = 0
         value = slope = below = arb(0)  # the put at that place, and up to it
-        while place < last and not 1 - below < arb(2) ** -200:
-            # 512 to 1,023 points an octave; octaves share most of them.
-            gap = 1 << max(0, place.bit_length() - 10)
+        while place < last and not 1 - below < LEAST_TAIL:
+            # Each octave has as many points; lattices share most of them.
+            gap = 1 << max(0, place.bit_length() - self.near)
             place += gap
             twos = (place & -place).bit_length() - 1
             before = (value, slope)
-            value, below = self.put_of_one(
-                self.rounds * (place >> twos), exponent + twos
+            value, below = put_of_lognormal(
+                self.noise, self.rounds * (place >> twos), exponent + twos
             )
-            slope = (value - before[0]) / (gap * self.rounds * arb(2) ** exponent)
+            slope = (value - before[0]) / (gap * step)
             balls[-1] += slope - before[1]
             balls.extend([arb(0)] * gap)
         balls[-1] += below - slope
@@ -358,11 +369,8 @@ class Allocation:
         if not strike <= arb(2) ** octave:
             raise NotProvableError("a strike is outside of its octave")
         step = arb(2) ** self._exponent(octave)
-        below = (strike / step).ceil().unique_fmpz()
-        if below is None:
-            raise NotProvableError("a strike is not finite")
         masses, moments = self.sums(octave)
-        count = min(int(below), len(masses) - 1)
+        count = min(int(whole_above(strike / step)), len(masses) - 1)
         return (strike * masses[count] - step * moments[count]) / SCALE
 
     def remove(self, epsilon: arb) -> arb:
@@ -440,7 +448,7 @@ def of_everybody(
     noise = arb(rounds.noise_multiplier)
     low, high = ALLOCATED_NOISE
     if law[1] in ALLOCATED and relation != "replace_one" and low <= noise <= high:
-        allocation = Allocation(noise, int(law[3] or law[2]), level)
+        allocation = Allocation(rounds.noise_multiplier, int(law[3] or law[2]), level)
         return allocation.remove, allocation.add
     moved = 2 if relation == "replace_one" else 1
     return moved * int(law[4] or 1) / noise
@@ -584,23 +592,24 @@ def shown(claim: Claim) -> tuple[arb, int]:
         reach *= 1.25
         loss = composed(parts, epsilon, reach, first)
 
-    # Errors fall to about a quarter where points double: two bounds tell of the next.
+    # Errors fall as the square of the step, so two bounds tell of the next: the error
+    # that is left, and by how much more points would leave less than the slack.
     points = first
+    factor = 2.0
     ratio = math.inf
     bound = loss.delta(epsilon)
-    while not bound <= arb(claim.delta):
+    while points < MOST_POINTS and not bound <= arb(claim.delta):
         before = ratio
         ratio = float(bound.upper()) / claim.delta
-        fall = before - ratio
-        if ratio - fall / 2 >= 1 and points >= TRUSTED * first:
+        error = (before - ratio) / (factor**2 - 1)
+        slack = 1 - (ratio - error)
+        if slack <= -error / 2 and points >= TRUSTED * first:
             break
-        factor = 2
-        while ratio - fall / 3 < 1 < ratio - fall / 3 * (1 - factor**-2):
-            factor *= 2
-        if points * factor > MOST_POINTS:
-            break
-        points *= factor
-        level = (points // first).bit_length() - 1
+        factor = 2.0
+        if 0 < slack < error < math.inf:
+            factor = min(MOST_FACTOR, MARGIN * math.sqrt(error / slack))
+        points = min(MOST_POINTS, math.ceil(points * factor))
+        level = ((points - 1) // first).bit_length()
         loss = composed(claim.parts(level), epsilon, reach, points)
         bound = loss.delta(epsilon)
     return bound, points

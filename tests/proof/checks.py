@@ -92,7 +92,7 @@ def dots_are_above_profiles(program):
             epsilon = 0.25 * place + 0.1
             assert not loss.delta(epsilon) < profile(arb(epsilon))
         # At the points themselves the two agree.
-        assert abs(loss.delta(0.5) - profile(arb(0.5))) < arb(2) ** -140
+        assert abs(loss.delta(0.5) - profile(arb(0.5))) < arb(2) ** -110
 
 
 def dots_above_a_jump_are_convex(program):
@@ -104,13 +104,13 @@ def dots_above_a_jump_are_convex(program):
 
     loss = program.connected(profile, 0.25, -4, 8, 4)
     everything = loss.masses.total() + loss.infinite
-    assert everything.weighed(arb(1)) < 1 + arb(2) ** -140
+    assert everything.weighed(arb(1)) < 1 + arb(2) ** -110
     for place in range(-4, 8):
         assert loss.delta(0.25 * place) >= (1 - arb(0.25 * place).exp() / 2).max(arb(0))
 
 
 def puts_are_at_the_upper_end(program):
-    allocation = program.Allocation(arb(1), 4, 0)
+    allocation = program.Allocation(1.0, 4, 0)
     middle = arb("1.1")
     upper = arb("1.15")
     assert allocation.put(middle.union(upper)) >= allocation.put(upper) * (
@@ -120,13 +120,13 @@ def puts_are_at_the_upper_end(program):
 
 def puts_above_all_ratios_are_forwards(program):
     # With so much noise no ratio reaches 1.9: E[1.9 - R] = 0.9.
-    put = program.Allocation(arb(30), 2, 0).put(arb("1.9"))
+    put = program.Allocation(30.0, 2, 0).put(arb("1.9"))
     assert arb("0.9") <= put <= arb("0.9001")
 
 
 def puts_of_one_round_are_black_scholes(program):
     # One of one round: R is lognormal, and its put has a closed form.
-    allocation = program.Allocation(arb(1), 1, 2)
+    allocation = program.Allocation(1.0, 1, 2)
     for strike in ("0.3", "0.9", "1.7"):
         x = arb(strike)
         exact = x * program.beyond(-x.log() - arb(1) / 2) - program.beyond(

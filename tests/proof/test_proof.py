@@ -39,8 +39,8 @@ def test_every_check_of_rounding_holds():
 
 
 FLIPPED = [
-    (".ceil().unique_fmpz()\n        if units", ".floor().unique_fmpz()\n        if units"),
-    ("ball.upper()", "ball.lower()"),
+    ("ball.upper().ceil()", "ball.upper().floor()"),
+    ("ball.upper().ceil()", "ball.lower().ceil()"),
     ("(product + most_of_a_unit) // SCALE", "product // SCALE"),
     ("self.infinite + self.masses.after(count).total()", "self.infinite"),
     ("inside.first(below).total() + inside.after(below)", "inside.after(below)"),
