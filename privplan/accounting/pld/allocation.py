@@ -168,10 +168,10 @@ def _grid(sigma: float, first: int, last: float) -> Array:
     """Whole numbers, ever further apart: by the variance that this adds, about none."""
     even = max(_EVEN_POINTS, math.ceil(51 / _deviation(sigma, 1)))
     start = max(even, first + 3)
-    turns = math.ceil(even * math.log(max(last / start, 1.0))) + 1
+    growths = math.ceil(even * math.log(max(last / start, 1.0))) + 1
 
     # At least one apart, since they grow from ``start`` on by 1 / even of themselves.
-    spread = np.ceil(start * np.exp(np.arange(1.0, turns + 1) / even))
+    spread = np.ceil(start * np.exp(np.arange(1.0, growths + 1) / even))
     places = np.concatenate([np.arange(first, start + 1.0), spread])
     count = max(int(np.searchsorted(places, last)) + 1, 4)
     return np.asarray(places[:count])
