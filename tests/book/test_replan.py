@@ -114,7 +114,7 @@ def test_by_default_a_filter_holds_past_and_plan(past, planning):
 
 def test_the_rule_of_an_account_counts_with_what_is_reserved(past, tmp_path):
     """With the runs of the book the plan fits into the account and its ceiling."""
-    uniform = _spec(planning=UNIFORM)
+    uniform = _spec(planning={**UNIFORM, "accountant": "rdp"})
     budgets = Budgets(str(tmp_path / "book.sqlite"))
     plan = solve_from_book(uniform, past)
     for name, budget in (("strict", 1.0), ("loose", 8.0)):

@@ -25,7 +25,7 @@ def floored(floors, **planning):
     for group, weight in zip(groups, floors, strict=True):
         if weight is not None:
             group["min_weight"] = weight
-    chosen = {"accountant": "pld", "ratios": "balanced", **planning}
+    chosen = {"accountant": "rdp", "ratios": "balanced", **planning}
     return make_spec(groups=groups, rounds=20, cohort=40, model=MODEL, planning=chosen)
 
 
@@ -96,7 +96,7 @@ def prices_of(costs, min_weights):
         ([0.5, 0.3, None], {}),
         pytest.param([0.3, None, 0.1, 0.2], {}, marks=pytest.mark.slow),
         ([0.5, 0.3, None], {"ratios": "noise"}),
-        ([0.5, 0.3, None], {"release": "per_group"}),
+        ([0.5, 0.3, None], {"release": "per_group", "accountant": "pld"}),
     ],
 )
 def test_the_dual_bound_knows_the_floors(floors, planning):

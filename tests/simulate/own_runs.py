@@ -1,7 +1,10 @@
 """A small plan, model and data for the tests of ``simulate.train`` and of the shell."""
 
+from functools import cache
+
 import numpy as np
 import torch
+import yaml
 from torch import Tensor, nn
 
 import privplan
@@ -41,10 +44,15 @@ class Net(nn.Module):
 
 
 def plan(folder):
-    """The plan of ``SPEC``, solved without knowing the model."""
+    """The plan of ``SPEC``, solved without knowing the model; its spec in a file."""
     path = folder / "spec.yaml"
     path.write_text(SPEC)
-    return privplan.solve(path)
+    return _solved()
+
+
+@cache
+def _solved():
+    return privplan.solve(yaml.safe_load(SPEC))
 
 
 def arrays():

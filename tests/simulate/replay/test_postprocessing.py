@@ -4,6 +4,8 @@ Random releases, of the lengths that a run has, are put through ``models_after``
 through the second implementation in ``server_side``.
 """
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -143,8 +145,22 @@ def test_the_model_of_each_method_is_that_of_its_paper(name, unit):
     check(name, plan_of("poisson", unit))
 
 
-@pytest.mark.parametrize("averaging", ["", "ema", "tail"])
-@pytest.mark.parametrize("server", ["sgd", "momentum", "adagrad", "adam", "yogi"])
+AVERAGINGS = ("", "ema", "tail")
+SERVERS = ("sgd", "momentum", "adagrad", "adam", "yogi")
+# Each server without an average, and each average of one server.
+QUICK_PAIRS = [
+    *((server, "") for server in SERVERS),
+    *(("momentum", averaging) for averaging in AVERAGINGS[1:]),
+]
+
+
+@pytest.mark.parametrize(
+    ("server", "averaging"),
+    [
+        pytest.param(*pair, marks=() if pair in QUICK_PAIRS else pytest.mark.slow)
+        for pair in product(SERVERS, AVERAGINGS)
+    ],
+)
 def test_each_server_optimiser_is_that_of_its_paper(server, averaging):
     check("planned", short_plan(planning="joint", server=server, averaging=averaging))
 
