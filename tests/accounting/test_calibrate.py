@@ -123,7 +123,9 @@ def test_a_budget_beyond_what_pld_certifies_gets_the_least_noise(law, relation):
     assert noise_multiplier(0.99 * max_epsilon, 1e-5, **keep) > lowest_noise
 
 
-@pytest.mark.parametrize("epsilon", [2e-6, 1e-4, 500])
+@pytest.mark.parametrize(
+    "epsilon", [pytest.param(2e-6, marks=pytest.mark.slow), 1e-4, 500]
+)
 def test_extreme_budgets_are_met_or_refused(epsilon):
     sigma = noise_multiplier(epsilon, 1e-3, sampling_ratio=0.01, rounds=1000)
     assert spent(sigma, 0.01, 1000, 1e-3, engine=PLD) <= epsilon

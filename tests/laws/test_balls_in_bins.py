@@ -182,7 +182,11 @@ def test_with_equal_columns_it_is_one_gaussian_release() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rounds", "sigma", "epsilons"), [(5, 0.7, (0.5, 3.0)), (12, 1.5, (0.2, 1.0))]
+    ("rounds", "sigma", "epsilons"),
+    [
+        (5, 0.7, (0.5, 3.0)),
+        pytest.param(12, 1.5, (0.2, 1.0), marks=pytest.mark.slow),
+    ],
 )
 def test_bounds_enclose_what_is_sampled(
     rounds: int, sigma: float, epsilons: tuple[float, ...]

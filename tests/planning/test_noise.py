@@ -51,7 +51,13 @@ def noise_of(curve, ratios):
     return NoiseCurves([curve]).evaluate(np.array([ratios])).noise[0]
 
 
-@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize(
+    "budget",
+    [
+        pytest.param(budget, marks=pytest.mark.slow if index > 1 else ())
+        for index, budget in enumerate(BUDGETS)
+    ],
+)
 def test_curves_are_calibrated(budget):
     """Within some percent; within 2e-4 where they are refined; shared ones 2e-3."""
     curve = curve_of(budget)

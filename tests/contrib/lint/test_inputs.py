@@ -156,7 +156,17 @@ LINE = {
 }
 
 
-@pytest.mark.parametrize("shape", LINE)
+# The quick tests read these shapes of a long file.
+QUICK_SHAPES = ("assignments", "a chain of functions", "a long loop", "strategies")
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        pytest.param(shape, marks=() if shape in QUICK_SHAPES else pytest.mark.slow)
+        for shape in LINE
+    ],
+)
 def test_2600_lines_take_two_seconds(shape, tmp_path):
     framework = "flower" if shape == "strategies" else "opacus"
     text = "import flwr, opacus\n" + "\n".join(LINE[shape](2600))

@@ -138,11 +138,12 @@ def test_a_run_on_them_is_not_verified(tmp_path, monkeypatch):
 
 
 def test_a_seeded_run_on_data_of_no_known_digest_is_not_published(
-    tmp_path, monkeypatch, short_plan
+    tmp_path, monkeypatch
 ):
     folder = tmp_path / "run"
     monkeypatch.setattr("privplan.public_data.DIGESTS", {})
-    run = simulate.train(short_plan, dataset="digits", folder=folder)
+    plan = solve(digits_spec(rounds=2))
+    run = simulate.train(plan, dataset="digits", folder=folder)
     verdict = run.verdict
     assert verdict.outcome == "kept"
     assert verdict.level == "executed"
