@@ -47,7 +47,7 @@ def _edited(text):
 BOOKS = (
     Fault(
         "ledger line deleted",
-        what="The fifth line of the ledger is taken out.",
+        "The fifth line of the ledger is taken out.",
         check="ledger",
         words="line 5 does not follow",
         weakens=False,
@@ -55,7 +55,7 @@ BOOKS = (
     ),
     Fault(
         "ledger line duplicated",
-        what="The fifth line stands there twice.",
+        "The fifth line stands there twice.",
         check="ledger",
         words="line 6 does not follow",
         weakens=False,
@@ -63,7 +63,7 @@ BOOKS = (
     ),
     Fault(
         "ledger lines reordered",
-        what="The fifth and the sixth line change places.",
+        "The fifth and the sixth line change places.",
         check="ledger",
         words="line 5 does not follow",
         weakens=False,
@@ -71,7 +71,7 @@ BOOKS = (
     ),
     Fault(
         "ledger line edited",
-        what="One digit of the fifth line is another.",
+        "One digit of the fifth line is another.",
         check="ledger",
         words="line 5 does not follow",
         weakens=False,
@@ -79,7 +79,7 @@ BOOKS = (
     ),
     Fault(
         "ledger cut at its end",
-        what="The last round's lines are taken out.",
+        "The last round's lines are taken out.",
         check="ledger",
         words="not the one that the finished run wrote last",
         weakens=False,
@@ -87,7 +87,7 @@ BOOKS = (
     ),
     Fault(
         "release left out of the ledger",
-        what="One release is not written down, and the chain is made to fit.",
+        "One release is not written down, and the chain is made to fit.",
         check="rounds",
         words="19 of 20 planned rounds are in the ledger",
         weakens=False,
@@ -95,7 +95,7 @@ BOOKS = (
     ),
     Fault(
         "plan exchanged after the run",
-        what="The folder gets a plan with twice the budgets.",
+        "The folder gets a plan with twice the budgets.",
         check="plan",
         words="another plan",
         weakens=False,

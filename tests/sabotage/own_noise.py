@@ -47,7 +47,7 @@ def _by_own_records(experiment):
 OWN_NOISE = (
     Fault(
         "records' noise drawn and not added",
-        what="Clients step by clipped sums alone, under the evidence of honest noise.",
+        "Clients step by clipped sums alone, under the evidence of honest noise.",
         check="sums",
         words="beside its noise",
         patches=((DP_SGD, "RecordNoise", Unused),),
@@ -55,7 +55,7 @@ OWN_NOISE = (
     ),
     Fault(
         "records not clipped",
-        what="Clients step by sums of whole gradients, under the evidence of clipped ones.",
+        "Clients step by sums of whole gradients, under the evidence of clipped ones.",
         check="sums",
         words="beside its noise",
         patches=((DP_SGD, "clipped_sums", unclipped),),
@@ -63,7 +63,7 @@ OWN_NOISE = (
     ),
     Fault(
         "steps divided by the client's own records",
-        what="The noise shrinks with the number of records that a client holds, which is private.",
+        "The noise shrinks with the number of records that a client holds, which is private.",
         check="sums",
         words="beside its noise",
         breaks=_by_own_records,

@@ -44,7 +44,7 @@ def _shared_draws(z, released, part):
 FAULTS = (
     Fault(
         "no noise on the last layer",
-        what="The head is released without noise, and the other layers with more.",
+        "The head is released without noise, and the other layers with more.",
         check="noise coverage",
         words="layer",
         breaks=standard(without(HEAD)),
@@ -52,21 +52,21 @@ FAULTS = (
     ),
     Fault(
         "no noise on the head's bias",
-        what="Ten coordinates have no noise, the others more.",
+        "Ten coordinates have no noise, the others more.",
         check="noise coverage",
         words="layer 4",
         breaks=standard(without(HEAD_BIAS)),
     ),
     Fault(
         "no noise on a hidden bias",
-        what="The bias of the first layer has no noise, the other coordinates more.",
+        "The bias of the first layer has no noise, the other coordinates more.",
         check="noise coverage",
         words="layer 2",
         breaks=standard(without(BIAS)),
     ),
     Fault(
         "no noise on a twentieth of the coordinates",
-        what="A random twentieth of the coordinates has no noise, the others more.",
+        "A random twentieth of the coordinates has no noise, the others more.",
         check="noise distribution",
         words="pairs of equal noise",
         breaks=standard(_random_twentieth),
@@ -74,7 +74,7 @@ FAULTS = (
     ),
     Fault(
         "less noise on every second coordinate",
-        what="Half of the coordinates have half of the deviation, the others more.",
+        "Half of the coordinates have half of the deviation, the others more.",
         check="noise distribution",
         words="from the normal law",
         breaks=standard(_uneven),
@@ -82,14 +82,14 @@ FAULTS = (
     ),
     Fault(
         "noise that falls along the vector",
-        what="The deviation falls from the first coordinate to the last; the total is right.",
+        "The deviation falls from the first coordinate to the last; the total is right.",
         check="noise coverage",
         words="recorded deviation",
         breaks=standard(_falling),
     ),
     Fault(
         "one draw for two coordinates",
-        what="Neighbouring coordinates share one draw, whose difference has no noise.",
+        "Neighbouring coordinates share one draw, whose difference has no noise.",
         check="noise independence",
         words="coordinates 1 apart",
         breaks=standard(_shared_draws),

@@ -56,7 +56,7 @@ GRID = "pairs of equal noise"
 FAULTS = (
     Fault(
         "Laplace noise of equal variance",
-        what="The noise has the Laplace law with the recorded deviation.",
+        "The noise has the Laplace law with the recorded deviation.",
         check="noise distribution",
         words=LAW,
         breaks=standard(_laplace),
@@ -64,14 +64,14 @@ FAULTS = (
     ),
     Fault(
         "uniform noise of equal variance",
-        what="The noise is uniform with the recorded deviation.",
+        "The noise is uniform with the recorded deviation.",
         check="noise distribution",
         words=LAW,
         breaks=standard(_uniform),
     ),
     Fault(
         "Student noise of equal variance",
-        what="The noise has Student's law of 5 degrees of freedom, "
+        "The noise has Student's law of 5 degrees of freedom, "
         "scaled to the recorded deviation.",
         check="noise distribution",
         words=LAW,
@@ -79,7 +79,7 @@ FAULTS = (
     ),
     Fault(
         "noise rounded to a coarse grid",
-        what="The noise is rounded to multiples of a twentieth of its deviation.",
+        "The noise is rounded to multiples of a twentieth of its deviation.",
         check="noise distribution",
         words=GRID,
         breaks=standard(lambda z, released, part: (z * 20).round() / 20),
@@ -87,28 +87,28 @@ FAULTS = (
     ),
     Fault(
         "noise rounded to a fine grid",
-        what="The noise is rounded to multiples of a thousandth of its deviation.",
+        "The noise is rounded to multiples of a thousandth of its deviation.",
         check="noise distribution",
         words=GRID,
         breaks=standard(lambda z, released, part: (z * 1000).round() / 1000),
     ),
     Fault(
         "noise in half precision",
-        what="The noise is drawn as 16-bit floating-point numbers.",
+        "The noise is drawn as 16-bit floating-point numbers.",
         check="noise distribution",
         words=GRID,
         breaks=standard(lambda z, released, part: z.half().double()),
     ),
     Fault(
         "noise truncated at 3 deviations",
-        what="Coordinates of the noise beyond 3 deviations are drawn again, inside.",
+        "Coordinates of the noise beyond 3 deviations are drawn again, inside.",
         check="noise distribution",
         words="beyond 3 deviations",
         breaks=standard(_truncated(3)),
     ),
     Fault(
         "noise truncated at 4 deviations",
-        what="Coordinates of the noise beyond 4 deviations are drawn again, inside.",
+        "Coordinates of the noise beyond 4 deviations are drawn again, inside.",
         check="noise regenerated",
         words="the seed's",
         breaks=standard(_truncated(4)),
@@ -116,7 +116,7 @@ FAULTS = (
     ),
     Fault(
         "noise 0.7% too small",
-        what="The noise has 0.993 of the recorded deviation, under the evidence of the full one.",
+        "The noise has 0.993 of the recorded deviation, under the evidence of the full one.",
         check="noise regenerated",
         words="0.993",
         breaks=noised(lambda noise, released, part: 0.993 * noise, hidden),
@@ -124,7 +124,7 @@ FAULTS = (
     ),
     Fault(
         "the smaller of two draws",
-        what="Two noise vectors are drawn, and the shorter one is added.",
+        "Two noise vectors are drawn, and the shorter one is added.",
         check="noise regenerated",
         words="the seed's",
         breaks=standard(_smaller),

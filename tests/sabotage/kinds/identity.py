@@ -38,7 +38,7 @@ def _moved(clients):
 FAULTS = (
     Fault(
         "one person's data under 60 clients",
-        what="Sixty clients of the loose group hold the records of one person.",
+        "Sixty clients of the loose group hold the records of one person.",
         check="groups",
         words="different clients hold records",
         breaks=members(_one_person),
@@ -46,7 +46,7 @@ FAULTS = (
     ),
     Fault(
         "clients in two groups",
-        what="Ten clients of the strict group are in the medium group too.",
+        "Ten clients of the strict group are in the medium group too.",
         check="groups",
         words="different clients hold records",
         breaks=members(_in_two_groups),
@@ -54,7 +54,7 @@ FAULTS = (
     ),
     Fault(
         "groups exchanged",
-        what="The strict group's clients are treated as the loose group's, and the reverse.",
+        "The strict group's clients are treated as the loose group's, and the reverse.",
         breaks=members(lambda clients: [clients[2], clients[1], clients[0]]),
         author=EXTERNAL,
         level="replayed",
@@ -62,7 +62,7 @@ FAULTS = (
     ),
     Fault(
         "strict clients moved to the loose group",
-        what="Twenty clients of the strict group change places with clients of the loose group.",
+        "Twenty clients of the strict group change places with clients of the loose group.",
         breaks=members(_moved),
         level="replayed",
         why=WHY,

@@ -206,7 +206,7 @@ FAULTS = (
     ),
     Fault(
         "no noise where the sum is largest",
-        what="One coordinate of each release has no noise.",
+        "One coordinate of each release has no noise.",
         check="noise regenerated",
         words="the seed's",
         breaks=standard(
@@ -217,7 +217,7 @@ FAULTS = (
     ),
     Fault(
         "noise sorted against the sum",
-        what="The largest draw is on the smallest coordinate.",
+        "The largest draw is on the smallest coordinate.",
         check="noise coverage",
         words="recorded deviation",
         breaks=standard(
@@ -228,7 +228,7 @@ FAULTS = (
     ),
     Fault(
         "correlated noise, the sum once more",
-        what="A third of the sum joins the mixture.",
+        "A third of the sum joins the mixture.",
         check="noise independence",
         words="correlated with the clean",
         breaks=mixed_by(_sum_again),
@@ -236,7 +236,7 @@ FAULTS = (
     ),
     Fault(
         "correlated noise, everybody in each round",
-        what="Blocks of clients take no turns.",
+        "Blocks of clients take no turns.",
         check="sampling law",
         words="participations where about",
         breaks=_everybody,
@@ -244,7 +244,7 @@ FAULTS = (
     ),
     Fault(
         "noise of a step undone in the next",
-        what="Every second step takes noise back.",
+        "Every second step takes noise back.",
         check="sums",
         words="beside its noise",
         patches=((DP_SGD, "RecordNoise", _Undone),),
@@ -252,7 +252,7 @@ FAULTS = (
     ),
     Fault(
         "each record twice in a batch",
-        what="A record is in a batch two times.",
+        "A record is in a batch two times.",
         check="ledger",
         words="must be at most",
         patches=((ENGINE, "poisson_schedule", _doubled),),

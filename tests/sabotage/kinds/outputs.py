@@ -106,7 +106,7 @@ def _better_figures(folder):
 FAULTS = (
     Fault(
         "model steps by unnoised sums",
-        what="Noisy sums are booked, and the model steps by the sums.",
+        "Noisy sums are booked, and the model steps by the sums.",
         breaks=aggregated(lambda noisy, part: part.total.float()),
         author=EXTERNAL,
         level="replayed",
@@ -114,7 +114,7 @@ FAULTS = (
     ),
     Fault(
         "head sent in clear",
-        what="The head of the model steps by its sum without noise.",
+        "The head of the model steps by its sum without noise.",
         breaks=aggregated(_head_in_clear),
         author=EXTERNAL,
         level="replayed",
@@ -122,7 +122,7 @@ FAULTS = (
     ),
     Fault(
         "statistics sent in clear",
-        what="The mean of the private images is written into a bias of the model.",
+        "The mean of the private images is written into a bias of the model.",
         breaks=stepped(_statistics),
         author=EXTERNAL,
         level="replayed",
@@ -130,7 +130,7 @@ FAULTS = (
     ),
     Fault(
         "checkpoints selected by private loss",
-        what="A step that increases the loss of one of twenty clients is undone.",
+        "A step that increases the loss of one of twenty clients is undone.",
         breaks=stepped(_best_loss),
         author=EXTERNAL,
         level="replayed",
@@ -138,7 +138,7 @@ FAULTS = (
     ),
     Fault(
         "a round T+1",
-        what="The last round's step is made a second time.",
+        "The last round's step is made a second time.",
         breaks=stepped(_one_more),
         author=EXTERNAL,
         level="replayed",
@@ -146,7 +146,7 @@ FAULTS = (
     ),
     Fault(
         "a repeated release",
-        what="Each release is made twice, and the second one is used and booked as the first.",
+        "Each release is made twice, and the second one is used and booked as the first.",
         check="noise regenerated",
         words="the seed's",
         breaks=released(_second_try),
@@ -154,7 +154,7 @@ FAULTS = (
     ),
     Fault(
         "accuracy invented",
-        what="The record names an accuracy that was not measured.",
+        "The record names an accuracy that was not measured.",
         weakens=False,
         tampers=_better_figures,
         check="record",

@@ -187,21 +187,21 @@ CLEAR = _moved(lambda released, clear: clear)
 FAULTS = (
     Fault(
         "clipped at twice the bound in one round",
-        what="Round 7 clips at twice the bound.",
+        "Round 7 clips at twice the bound.",
         check="clipping",
         words="exceeds its bound",
         breaks=clipped_by(_once_at_twice),
     ),
     Fault(
         "clipped at a bound of the round",
-        what="The threshold follows the least norm of the round.",
+        "The threshold follows the least norm of the round.",
         check="clipping",
         words="the threshold was another one",
         breaks=clipped_by(_of_the_round),
     ),
     Fault(
         "noise halved for one group",
-        what="The strict group's noise has half of its deviation.",
+        "The strict group's noise has half of its deviation.",
         check=SEED,
         words="the seed's",
         breaks=standard(
@@ -210,14 +210,14 @@ FAULTS = (
     ),
     Fault(
         "one draw for the cohorts of all groups",
-        what="A generator draws the cohorts of all groups.",
+        "A generator draws the cohorts of all groups.",
         check="cohorts regenerated",
         words="the seed draws",
         breaks=_one_draw,
     ),
     Fault(
         "mixture doubled",
-        what="What is released of B sums is twice the plan's mixture.",
+        "What is released of B sums is twice the plan's mixture.",
         check=SEED,
         words="the seed's",
         breaks=mixed_by(_scaled(2.0)),
@@ -225,7 +225,7 @@ FAULTS = (
     ),
     Fault(
         "mixture left out",
-        what="The sum of the round is released, the noise is correlated.",
+        "The sum of the round is released, the noise is correlated.",
         check=SEED,
         words="the seed's",
         breaks=mixed_by(lambda sums, mixed, round_: sums),
@@ -233,7 +233,7 @@ FAULTS = (
     ),
     Fault(
         "mixture tripled in one round",
-        what="Round 5 releases three times the mixture.",
+        "Round 5 releases three times the mixture.",
         check=SEED,
         words="the seed's",
         breaks=mixed_by(_scaled(3.0, 5)),
@@ -242,7 +242,7 @@ FAULTS = (
     *(
         Fault(
             f"step by clear sums, {name}",
-            what="The server steps by the sums without their noise.",
+            "The server steps by the sums without their noise.",
             breaks=stepping(CLEAR),
             algorithm=name,
             level="replayed",
@@ -252,21 +252,21 @@ FAULTS = (
     ),
     Fault(
         "step by a smaller noise",
-        what="The server steps by the mean of release and clear sum.",
+        "The server steps by the mean of release and clear sum.",
         breaks=stepping(_moved(lambda released, clear: (released + clear) / 2)),
         level="replayed",
         why=WHY,
     ),
     Fault(
         "momentum from clear sums",
-        what="Half of the clear sum of the round before joins each step.",
+        "Half of the clear sum of the round before joins each step.",
         breaks=stepping(_late),
         level="replayed",
         why=WHY,
     ),
     Fault(
         "step of the length of the clear sum",
-        what="Releases are shortened to the clear sum's norm.",
+        "Releases are shortened to the clear sum's norm.",
         breaks=stepping(
             _moved(lambda released, clear: released * clear.norm() / released.norm())
         ),
@@ -275,14 +275,14 @@ FAULTS = (
     ),
     Fault(
         "coordinates chosen by the data",
-        what="Released coordinates are kept where the sum is large.",
+        "Released coordinates are kept where the sum is large.",
         breaks=stepping(_moved(_where_large)),
         level="replayed",
         why=WHY,
     ),
     Fault(
         "groups swapped in the step",
-        what="The factor of one group is on the sum of another.",
+        "The factor of one group is on the sum of another.",
         weakens=False,
         breaks=stepping(_swapped),
         level="replayed",
@@ -290,21 +290,21 @@ FAULTS = (
     ),
     Fault(
         "data of a removed client",
-        what="A participant trains on the records of client 0.",
+        "A participant trains on the records of client 0.",
         patches=_of_another(_removed),
         level="replayed",
         why="the ledger names who takes part, not whose records are trained on",
     ),
     Fault(
         "an update in two sums",
-        what="The first update of a chunk is in the next sum as well.",
+        "The first update of a chunk is in the next sum as well.",
         patches=((cohort, "add_sum", _Late()),),
         level="replayed",
         why="the loop measures each update before the sum, and not what the sum adds",
     ),
     Fault(
         "an update dropped by its content",
-        what="The update with the largest first coordinate is left out.",
+        "The update with the largest first coordinate is left out.",
         patches=((cohort, "add_sum", _without_largest),),
         level="replayed",
         why="the loop measures each update before the sum, and not what the sum adds",

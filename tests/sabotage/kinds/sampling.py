@@ -130,7 +130,7 @@ ANOTHER_COHORT = "the seed draws another cohort"
 FAULTS = (
     Fault(
         "one cohort for two rounds",
-        what="Every second round has the cohort of the round before.",
+        "Every second round has the cohort of the round before.",
         check=INDEPENDENCE,
         words="in common",
         breaks=by_round(_two_rounds),
@@ -138,7 +138,7 @@ FAULTS = (
     ),
     Fault(
         "never twice in a row",
-        what="Clients of a round are left out in the next one.",
+        "Clients of a round are left out in the next one.",
         check=INDEPENDENCE,
         words="0 clients in common",
         breaks=by_round(_never_in_a_row),
@@ -146,7 +146,7 @@ FAULTS = (
     ),
     Fault(
         "clients drawn in pairs",
-        what="Neighbouring clients are in the same cohorts.",
+        "Neighbouring clients are in the same cohorts.",
         check=INDEPENDENCE,
         words="clients 1 apart",
         breaks=by_round(_in_pairs),
@@ -154,7 +154,7 @@ FAULTS = (
     ),
     Fault(
         "alternating halves",
-        what="Odd rounds draw from one half of the clients and even rounds from the other.",
+        "Odd rounds draw from one half of the clients and even rounds from the other.",
         check=INDEPENDENCE,
         words="strict",
         breaks=by_round(_halves),
@@ -162,14 +162,14 @@ FAULTS = (
     ),
     Fault(
         "half of a cohort comes again",
-        what="Half of the clients of a round come again in the next one.",
+        "Half of the clients of a round come again in the next one.",
         check=INDEPENDENCE,
         words="in common",
         breaks=by_round(_sticky),
     ),
     Fault(
         "a ratio 3% too high",
-        what="Each client is drawn with 1.03 times the ratio that is booked.",
+        "Each client is drawn with 1.03 times the ratio that is booked.",
         check=SEED,
         words=ANOTHER_COHORT,
         breaks=drawn(more_often(1.03)),
@@ -177,7 +177,7 @@ FAULTS = (
     ),
     Fault(
         "a ratio 10% too high",
-        what="Each client is drawn with 1.1 times the ratio that is booked.",
+        "Each client is drawn with 1.1 times the ratio that is booked.",
         check=SEED,
         words=ANOTHER_COHORT,
         breaks=drawn(more_often(1.1)),
@@ -185,21 +185,21 @@ FAULTS = (
     ),
     Fault(
         "cohorts of another generator",
-        what="Cohorts have the right law, from a generator that is not the seed's.",
+        "Cohorts have the right law, from a generator that is not the seed's.",
         check=SEED,
         words=ANOTHER_COHORT,
         breaks=drawn(_another_seed),
     ),
     Fault(
         "one client in another's place",
-        what="In every third round a chosen client comes in the place of one who was drawn.",
+        "In every third round a chosen client comes in the place of one who was drawn.",
         check=SEED,
         words=ANOTHER_COHORT,
         breaks=drawn(_preferred),
     ),
     Fault(
         "participants not recorded",
-        what="The ledger does not name the participants.",
+        "The ledger does not name the participants.",
         check=SEED,
         words="missing: participants",
         weakens=False,
@@ -210,7 +210,7 @@ FAULTS = (
     ),
     Fault(
         "more clients than the ledger names",
-        what="Cohorts of 1.5 times the ratio take part, and the ledger names honest ones.",
+        "Cohorts of 1.5 times the ratio take part, and the ledger names honest ones.",
         breaks=_more_than_named,
         check="ledger",
         words="clipped: must be at most the cohort",

@@ -71,7 +71,7 @@ def _twice_the_bound(honest, updates, context):
 FAULTS = (
     Fault(
         "scaled after clipping",
-        what="Clipped updates are multiplied by 1.5 while they are summed.",
+        "Clipped updates are multiplied by 1.5 while they are summed.",
         patches=summed(lambda updates: 1.5 * updates),
         author=EXTERNAL,
         level="replayed",
@@ -79,7 +79,7 @@ FAULTS = (
     ),
     Fault(
         "updates added twice",
-        what="Each update is added to the sum twice.",
+        "Each update is added to the sum twice.",
         patches=summed(lambda updates: torch.cat([updates, updates])),
         author=EXTERNAL,
         level="replayed",
@@ -87,14 +87,14 @@ FAULTS = (
     ),
     Fault(
         "updates added five times",
-        what="Each update is added to the sum five times, as by a retried request.",
+        "Each update is added to the sum five times, as by a retried request.",
         check="sums bounded",
         words="in total",
         patches=summed(lambda updates: updates.repeat(5, 1)),
     ),
     Fault(
         "weighted by size inside the sum",
-        what="Clipped updates are weighted by 0.5 to 3 while they are summed.",
+        "Clipped updates are weighted by 0.5 to 3 while they are summed.",
         patches=summed(_by_size),
         author=EXTERNAL,
         level="replayed",
@@ -102,7 +102,7 @@ FAULTS = (
     ),
     Fault(
         "rescaled by a private median",
-        what="Clipped updates are multiplied by the median of their norms over the mean.",
+        "Clipped updates are multiplied by the median of their norms over the mean.",
         patches=summed(_by_median),
         author=EXTERNAL,
         level="replayed",
@@ -110,7 +110,7 @@ FAULTS = (
     ),
     Fault(
         "centred by the cohort mean",
-        what="The mean of the updates is subtracted from each before it is clipped.",
+        "The mean of the updates is subtracted from each before it is clipped.",
         breaks=before_clipping(lambda updates: updates - updates.mean(0)),
         author=EXTERNAL,
         level="replayed",
@@ -118,28 +118,28 @@ FAULTS = (
     ),
     Fault(
         "one update added ten times",
-        what="The first update of each chunk is added ten times.",
+        "The first update of each chunk is added ten times.",
         patches=summed(_one_ten_times),
         level="replayed",
         why=WHY,
     ),
     Fault(
         "clipped by layers",
-        what="Each of two parts is clipped at the bound of the whole update.",
+        "Each of two parts is clipped at the bound of the whole update.",
         check="clipping",
         words="exceeds its bound",
         breaks=clipped_by(_by_layers),
     ),
     Fault(
         "coordinates clipped",
-        what="Coordinates are clipped at the bound on the norm.",
+        "Coordinates are clipped at the bound on the norm.",
         check="clipping",
         words="exceeds its bound",
         breaks=clipped_by(_largest_coordinate),
     ),
     Fault(
         "clipped by the mean norm",
-        what="All updates of a chunk are scaled by one factor, "
+        "All updates of a chunk are scaled by one factor, "
         "for which their mean norm is the bound.",
         check="clipping",
         words="exceeds its bound",
@@ -147,7 +147,7 @@ FAULTS = (
     ),
     Fault(
         "clipped at twice the bound",
-        what="Updates are clipped at twice the bound that is booked.",
+        "Updates are clipped at twice the bound that is booked.",
         check="clipping",
         words="exceeds its bound",
         breaks=clipped_by(_twice_the_bound),
