@@ -32,7 +32,6 @@ _FIELDS = {
 RUN = "a run folder"
 BUNDLE = "a bundle"
 RESULTS = "the folder of a comparison"
-FOLDER = "a folder"
 BOOK = "a budget book"
 RECORDS = "a table of records"
 SCRIPT = "a Python file"
@@ -69,7 +68,6 @@ _TAKEN_BY = {
     MODEL: "privplan publish writes, and no command takes",
     PACKED: "must be unpacked",
     SCRIPT: "privplan lint takes, and simulate by --model MODULE:CLASS",
-    FOLDER: "no command takes, unless it holds a run or images",
 }
 """What takes a file of a kind, as a clause."""
 # What takes files of its kinds, by the name of a command or function.
@@ -82,7 +80,6 @@ _TAKERS = {
     RESULTS: "report",
     BOOK: "report Book",
     RECORDS: "check-data Data.load",
-    FOLDER: "check-data Data.load",
 }
 
 
@@ -117,7 +114,7 @@ def kind_of(path: Path | str) -> str:
         for kind, names in _FILES.items():
             if any((place / name).exists() for name in names):
                 return kind
-        return FOLDER
+        return ""
     if not place.is_file():
         return ""
     for endings, kind in _ENDINGS.items():
