@@ -52,9 +52,9 @@ def __getattr__(name: str) -> object:
     if name == "__version__":
         return import_module("privplan.distribution").own_version()
     if name not in _WHERE:
-        from privplan.guidance import NoSuchNameError
+        from privplan.guidance import no_such_name
 
-        raise NoSuchNameError(sys.modules[__name__], name)
+        raise no_such_name(sys.modules[__name__], name)
     return getattr(import_module(_WHERE[name]), name)
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dis
 import inspect
 import re
+import sys
 from collections.abc import Callable, Mapping
 from functools import wraps
 from importlib import import_module
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from privplan.errors import InputError, PrivplanError, did_you_mean
@@ -132,6 +135,17 @@ class NoSuchNameError(AttributeError):
         return f"{_kind(owner)} has no attribute {name!r}{_instead(owner, name)}"
 
 
+def no_such_name(module: ModuleType, name: str) -> Exception:
+    """The error of a module's ``__getattr__``, whose caller raises it.
+
+    Python says nothing of an AttributeError where a name is imported from a package.
+    """
+    error = NoSuchNameError(module, name)
+    caller = sys._getframe(2)
+    operation = dis.opname[caller.f_code.co_code[caller.f_lasti]]
+    return ImportError(str(error)) if operation == "IMPORT_FROM" else error
+
+
 class GuidedKind(type):
     """Of a class whose missing names say what to write."""
 
@@ -146,8 +160,21 @@ class Guided:
 
     __slots__ = ()
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name, member in list(vars(cls).items()):
+            if isinstance(member, FunctionType) and not name.startswith("_"):
+                setattr(cls, name, explained_call(member))
+
     # A type checker would take every name to be there.
     if not TYPE_CHECKING:
+
+        def __getitem__(self, key: Any) -> Any:
+            if hasattr(super(), "__getitem__"):
+                return super().__getitem__(key)
+            kind = type(self).__name__
+            hint = _instead(self, str(key))
+            raise TypeError(f"{kind} has no parts in brackets{hint}")
 
         def __getattr__(self, name: str) -> Any:
             try:
@@ -186,7 +213,7 @@ def checked_call(function: F) -> F:
         try:
             arguments = signature.bind(*values, **named).arguments
         except TypeError as error:
-            raise _wrong_call(function, called_as, error) from None
+            raise _wrong_call(function, called_as, error, {}) from None
         takes_arrays = function.__name__ in _TAKE_ARRAYS
         for name, value in {**arguments, **named}.items():
             if name in NUMBERS and not _can_be(value, parameters, name, takes_arrays):
@@ -212,13 +239,41 @@ def _refuse_other_files(
             refuse_other_file(value, taker, name)
 
 
+def explained_call(function: F) -> F:
+    """The function, which says what to write where its arguments do not fit.
+
+    Unlike ``checked_call`` it costs nothing where they fit.
+    """
+
+    @wraps(function)
+    def called(*values: Any, **named: Any) -> Any:
+        try:
+            return function(*values, **named)
+        except TypeError as error:
+            # Raised inside of the function, it is no fault of the call.
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                raise
+            called_as = function.__qualname__.removesuffix(".__init__")
+            raise _wrong_call(function, called_as, error, named) from None
+
+    return called  # type: ignore[return-value]
+
+
 def _wrong_call(
-    function: Callable[..., Any], called_as: str, error: TypeError
+    function: Callable[..., Any],
+    called_as: str,
+    error: TypeError,
+    named: Mapping[str, Any],
 ) -> PrivplanError:
-    """What to write for arguments whose number does not fit a function."""
+    """What to write for arguments that do not fit a function."""
+    parameters = inspect.signature(function).parameters
+    for name, value in named.items():
+        if name not in parameters:
+            hint = instead_of_argument(function, name, parameters)
+            return InputError.one(name, f"is not an argument{hint}", value)
     call = example(function)
-    names = [name for name in inspect.signature(function).parameters if name != "self"]
-    hint = f"; write {call}" if call else f"; it takes {', '.join(names) or 'nothing'}"
+    names = ", ".join(name for name in parameters if name != "self")
+    hint = f"; write {call}" if call else f"; it takes {names or 'nothing'}"
     return PrivplanError(f"{called_as}: {error}{hint}")
 
 
@@ -249,7 +304,7 @@ def instead_of_argument(
     call = example(function)
     if call is None:
         names = ", ".join(parameter for parameter in parameters if parameter != "self")
-        return did_you_mean(name, parameters) or f"; it takes {names}"
+        return did_you_mean(name, parameters) or f"; it takes {names or 'nothing'}"
     served = purpose(name, function.__name__)
     if served is not None:
         return f"; {served}"

@@ -97,7 +97,7 @@ save_to save_as run_dir log_dir filename file path export
 address book book_path db database book_file url db_path
 plan approved approved_plan plan_file against plan_path reference
 run run_dir folder run_folder path
-format output_format fmt output_type as
+format output_format fmt output_type type as
 noise_key key noise_key_file key_file
 population project study cohort_name site
 from_book book continue_from
@@ -118,7 +118,7 @@ mean acc
 mean accuracy score test_accuracy average
 deviation std sd stddev
 by_group accuracy_by_group group_accuracy group_scores per_group scores_by_group
-metrics history log logs curve learning_curve scores
+metrics history log logs curve learning_curve scores losses train_loss val_loss loss
 model parameters state_dict weights best_model best_estimator_ net global_model \
 trained_model
 parse from_dict from_json from_mapping loads model_validate
@@ -270,6 +270,8 @@ calibrate.num_examples calibrate.n
     --sampling-ratio is the batch over the records, and --rounds epochs over that ratio
 dataset_size sample_size num_examples number_of_examples data_size
     a sampling ratio is the batch over the records
+eps_error tol tolerance precision delta_error epsilon_tolerance value_discretization
+    there is no tolerance: bounds include what a float rounds
 orders alphas rdp_orders renyi_orders alpha_orders
     the orders are chosen by the accountant, so that none is missed
 privacyengine make_private make_private_with_epsilon privacy_engine attach \
@@ -299,7 +301,7 @@ pdf docx print word ppt pptx odt doc slides latex_report
     the page is HTML, which a browser prints as PDF
 lang language locale de german translation i18n
     pages are in English, and a browser translates them
-template logo theme css style title_page author date brand dark dark_mode
+template logo theme report.title css style title_page author date brand dark dark_mode
     the page is one HTML file, which an editor may change
 email mail send notify slack webhook
     nothing is sent; the page is one file, which you can attach
@@ -448,6 +450,10 @@ Run.verify
     privplan.verify(run)
 TrainedRun.accuracy
     run.score
+Comparison.score Comparison.accuracy
+    comparison['planned'].mean
+Comparison.by_group Comparison.metrics
+    comparison.to_frame()
 Comparison.save Comparison.write
     comparison.to_frame().to_csv(path)
 """
@@ -461,13 +467,15 @@ privplan solve
 privplan verify RUN
     status check_run validate audit inspect_run
 privplan check-data DATA
-    data load_data inspect_data describe_data profile
+    data load load_data inspect_data describe_data profile read import ingest preview
 privplan check-data, or privplan verify
     check validate_all
 privplan explain PLAN, or privplan report PLAN
     show describe view display summary info cat print inspect details
 privplan report RUN, or privplan.load_run(folder) in Python
     runs history ls results experiments logs log metrics
+privplan solve --details, or privplan explain PLAN
+    certificate guarantee proof bounds groups group
 privplan report a.json b.json
     diff side_by_side compare_plans
 privplan report
@@ -478,7 +486,7 @@ privacy
 privplan calibrate
     noise get_noise_multiplier find_noise sigma calibrate_noise
 privplan book
-    ledger spent budgets left remaining spend balance history_of_budget
+    ledger spent spend balance
 privplan init
     new create template scaffold start_project example presets preset
 privplan --help, or privplan simulate --algorithms
@@ -512,11 +520,11 @@ privplan app
 privplan publish RUN -o BUNDLE
     save_model export_model deploy package release model upload push
 privplan compare
-    benchmark experiment evaluate bench eval
+    benchmark experiment bench
 model.initial in the spec, with parameters that you trained on public data
     pretrain
 the module in Python: simulate.train(...).model()
-    predict infer inference score
+    predict infer inference score evaluate eval test
 privplan compare --on CLUSTER
     submit slurm dask worker workers cluster ray jobs queue sbatch
 privplan attest keys new

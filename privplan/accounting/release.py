@@ -14,6 +14,7 @@ from numbers import Real
 from typing import Literal
 
 from privplan.errors import Fault, InputError
+from privplan.guidance import explained_call
 from privplan.laws.law import Relation as Relation
 from privplan.laws.sampling_law import SamplingLaw as SamplingLaw
 from privplan.values import Shown
@@ -151,6 +152,7 @@ class History(Shown):
 
     __slots__ = ("_counts",)
 
+    @explained_call
     def __init__(self, counts: Iterable[tuple[Release, int]] = ()) -> None:
         merged: Counter[Release] = Counter()
         for pair in counts if isinstance(counts, Iterable) else [counts]:

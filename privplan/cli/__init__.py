@@ -368,7 +368,7 @@ def _unknown_command(
     group: SuggestingGroup, context: click.Context, words: list[str]
 ) -> str:
     """What to use instead of a word that is no command, as the end of a line."""
-    from privplan.vocabulary import SURE, command_meant, nearest
+    from privplan.vocabulary import SURE, command_meant, nearest, purpose, said_in
 
     word = words[0]
     commands = group.list_commands(context)
@@ -382,9 +382,21 @@ def _unknown_command(
     for path, _ in _all_commands(context.find_root()):
         if path.endswith(f" {word}"):
             return f"; use {path}"
+    served = purpose(word)
+    if served is not None:
+        return f"; {served}"
     near = nearest(word, commands)
-    advice = f"; it has {', '.join(commands)}"
-    return f" (did you mean {near}?)" if near else advice
+    if near is not None:
+        return f" (did you mean {near}?)"
+    for path, command in _all_commands(context.find_root()):
+        helps = [
+            command.help,
+            *(getattr(param, "help", "") for param in command.params),
+        ]
+        for line in helps:
+            if said_in(word, line or ""):
+                return f"; use {path}: {(line or '').partition('. ')[0].strip('. ')}"
+    return f"; it has {', '.join(commands)}"
 
 
 def _unknown_option(error: click.NoSuchOption) -> str:
@@ -412,20 +424,20 @@ def _instead_of_option(name: str, context: click.Context) -> str:
     meant = meaning(name, options)
     if meant is not None:
         return f"; write --{meant}"
-    near = nearest(name, options, SURE)
-    if near is not None:
-        return f" (did you mean --{near}?)"
     argument = meaning(name, arguments)
     if argument is not None:
-        usage = f"{context.command_path} {arguments[argument]}"
-        return f"; {arguments[argument]} stands without a dash: {usage}"
+        return f"; {arguments[argument]} stands without a dash"
     for written, param in options.items():
-        chosen = meaning(name, getattr(param.type, "choices", ()))
+        choices = param.make_metavar(context).strip("[]").lower().split("|")
+        chosen = meaning(name, choices) if len(choices) > 1 else None
         if chosen is not None:
             return f"; write --{written} {chosen}"
     served = purpose(name, command.name or "")
     if served is not None:
         return f"; {served}"
+    near = nearest(name, options, SURE)
+    if near is not None:
+        return f" (did you mean --{near}?)"
     place = place_in_spec(name)
     if "named" in arguments and (place is not None or not nearest(name, options)):
         return f"; a group or field is named without dashes: {name}=1,2"
@@ -490,6 +502,11 @@ _PLACES_OF_FILES = {
     "output": "; a file to write is named by -o FILE",
 }
 """What a further word may have been, by the option that takes it."""
+_PLACES_OF_KINDS = {
+    "a budget book": ("address", "book", "from_book"),
+    "a table of records": ("source", "data"),
+}
+"""Options that take a file of a kind."""
 
 
 def _instead_of_words(error: click.UsageError) -> str:
@@ -498,6 +515,7 @@ def _instead_of_words(error: click.UsageError) -> str:
     One without a place is mostly its output, or the plan that was approved.
     """
     from privplan.errors import did_you_mean
+    from privplan.file_kinds import kind_of
     from privplan.vocabulary import number_meant
 
     if error.ctx is None:
@@ -522,6 +540,12 @@ def _instead_of_words(error: click.UsageError) -> str:
         for param in error.ctx.command.params
         if param.param_type_name == "option" and param.expose_value
     ]
+    word = error.message.partition("(")[2].rstrip(")").partition(" ")[0]
+    kind = kind_of(word)
+    places = _PLACES_OF_KINDS.get(kind, ())
+    for option in options:
+        if option.name in places:
+            return f"; {kind} is named by {option.opts[-1]} {word}"
     for name, hint in _PLACES_OF_FILES.items():
         if any(param.name == name for param in options):
             return hint

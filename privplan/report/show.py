@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from privplan.errors import InputError
+from privplan.errors import InputError, did_you_mean
 from privplan.files import write_bytes
 from privplan.presenter import PRESENTERS, Presenter
 from privplan.report.style import can_draw, picture_name, shortened
@@ -142,9 +142,38 @@ def frame_of(rows: Rows, draw: Callable[[], Picture]) -> Any:
                 return super().__call__(*arguments, **named)
             return draw()
 
-    data = pandas.DataFrame(rows)
+    class Frame(pandas.DataFrame):  # type: ignore[misc]
+        @property
+        def _constructor(self) -> type:
+            return pandas.DataFrame
+
+        def __getitem__(self, key: Any) -> Any:
+            self._require(key)
+            return super().__getitem__(key)
+
+        def groupby(self, *arguments: Any, **named: Any) -> Any:
+            self._require(arguments[0] if arguments else named.get("by"))
+            return super().groupby(*arguments, **named)
+
+        def _require(self, key: Any) -> None:
+            """Raise for the name of a column that there is not, and say which are."""
+            if isinstance(key, str) and key not in self.columns:
+                raise NoSuchColumnError(key, [*map(str, self.columns)])
+
+    data = Frame(rows)
     object.__setattr__(data, "plot", Plot(data))
     return data
+
+
+class NoSuchColumnError(KeyError):
+    """A frame lacks a column; says which one may be meant, and all."""
+
+    def __str__(self) -> str:
+        name, columns = self.args
+        rule = f"must be a column{did_you_mean(name, columns)} of {', '.join(columns)}"
+        if name == "group" and "group" not in columns:
+            rule += "; run.by_group and run.verdict.to_frame() are by group"
+        return f"{rule}, found {name!r}"
 
 
 class PlainRows(list[Mapping[str, Any]]):

@@ -136,7 +136,7 @@ def test_what_if_says_the_numbers_of_solve(folder):
             "No such command 'remove'; use another book, --address FILE: what was ",
         ),
         (["book", "init"], "No such command 'init'; use privplan book add, open or"),
-        (["status-of"], "No such command 'status-of'; it has init, solve, what-if, "),
+        (["flurb"], "No such command 'flurb'; it has init, solve, what-if, "),
         (
             ["book", "add", "run", "--book", "b"],
             "No such option '--book'; write --addr",
@@ -180,6 +180,23 @@ def test_what_if_says_the_numbers_of_solve(folder):
             "plan: must be a plan; what an epsilon means: explain --epsilon 3",
         ),
         (["book", "list"], "No such command 'list'; use privplan book show."),
+        (
+            ["certificate", "plan.json"],
+            "No such command 'certificate'; use privplan so",
+        ),
+        (["left", "strict"], "No such command 'left'; use privplan book left."),
+        (
+            ["account", "--batch-size", "5"],
+            "No such option '--batch-size'; --sampling-ratio is the batch over the ",
+        ),
+        (
+            ["explain", "--plan", "plan.json"],
+            "No such option '--plan'; [PLAN] stands without a dash.",
+        ),
+        (
+            ["calibrate", "--epsilon", "1,000"],
+            "Invalid value for '--epsilon': '1,000' is not a valid float; write 1000.",
+        ),
         (
             ["init", "spec.yaml"],
             "Got unexpected extra argument (spec.yaml); a file to write is named by -o ",
@@ -294,6 +311,10 @@ def test_a_guess_on_runs_is_led_on(words, line):
         ("simulate.Data([], label='b')", "write simulate.Data.load(path, "),
         ("simulate.Algorithm", "as docs/reference/own-method.md shows"),
         ("object.__new__(simulate.TrainedRun).history", "write run.metrics"),
+        ("PLAN.plot(ax=None)", "ax: is not an argument; it takes nothing"),
+        ("PLAN.certificate.get_epsilon(1e-5)", "write .epsilon"),
+        ("PLAN.to_frame()['q']", "did you mean "),
+        ("privplan.History(1.1, 0.01, 100)", "it takes counts"),
         ("privplan.PRVAccountant", "write privplan.account(noise_multiplier=1.5, "),
         ("simulate.compare('p', ['planned'], n_seeds=2)", "write seeds"),
         ("simulate.compare('p', ['planned'], executor=2)", "write jobs"),
@@ -319,7 +340,7 @@ def test_a_guess_in_python_is_led_on(guess, line, folder):
     table = type("Table", (), {"iloc": ()})
     names = {"privplan": privplan_package, "simulate": simulate}
     names |= {"PLAN": plan, "Table": table}
-    with pytest.raises((AttributeError, PrivplanError)) as caught:
+    with pytest.raises((AttributeError, KeyError, PrivplanError)) as caught:
         eval(guess, names)
     assert line in str(caught.value)
 
@@ -392,6 +413,11 @@ def test_a_bundle_is_said_to_be_one(command, tmp_path):
     line = refused(*command, tmp_path)
     rule = "must be the run folder of which this bundle was published"
     assert line == f"run: {rule}, found '{tmp_path}'"
+
+
+def test_a_name_that_a_package_lacks_is_led_on_where_it_is_imported():
+    with pytest.raises(ImportError, match=r"write privplan\.account\("):
+        exec("from privplan import RDPAccountant")
 
 
 @pytest.mark.parametrize(
