@@ -374,7 +374,7 @@ def _rule(error: dict[str, Any]) -> str:
             # Of one value pydantic writes no ``or``.
             several = "one of " if " or " in expected else ""
             choices = re.findall("'(.*?)'", expected)
-            near = did_you_mean(error["input"], choices)
+            near = did_you_mean(error["input"], choices) if several else ""
             return f"must be {several}{expected}{near}"
         case "value_error":
             return str(context["error"])

@@ -65,7 +65,7 @@ first_seed seed base_seed start_seed
 trials n_trials num_trials
 algorithm method algo strategy aggregation_method optimizer_name aggregator
 algorithms methods algos algorithm method strategies baselines baseline models
-label target target_col label_col target_column outcome labels class_col \
+label target target_col y_col label_col target_column outcome labels class_col \
 label_column response
 client id user user_id client_col client_id patient patient_id subject subject_id \
 client_column id_col user_col person_id clients entity
@@ -163,7 +163,7 @@ random_allocation allocation
 min_separation b_min_sep minsep
 cyclic_poisson dp_ftrl mf matrix_factorization bandmf banded dpftrl \
 matrix_factorisation
-add_remove add_or_remove_one addremove unbounded add_or_remove add remove zero_out \
+add_remove add_or_remove_one addremove unbounded add_or_remove add remove \
 add_one remove_one add_or_remove_one_record
 replace_one replace bounded substitute substitution change_one swap edit \
 replace_special
@@ -254,7 +254,7 @@ sheet sheet_name excel xlsx xls sql query parquet_engine feather json_lines
     own data are FILE.csv, FILE.parquet, FILE.npz, a folder of images, or MODULE:FUNCTION
 init.data init.from_data init.csv init.label init.client solve.data
     privplan check-data DATA prints what belongs in a spec
-columns column_names dtypes head info describe_data nunique
+Data.head Data.n_features columns column_names dtypes info describe_data nunique
     privplan check-data DATA prints how a table is understood
 account.mechanism account.scale account.laplace account.b mechanism noise_type \
 noise_distribution laplace laplace_noise dp_mechanism exponential_mechanism \
@@ -356,6 +356,20 @@ upgrade update self_update migrate
     pip install --upgrade privplan; files of older versions are read as they are
 undo delete remove reset clear drop_run revert purge refund forget unlearn erase
     what was released stays spent; another book is --address FILE
+dates date_columns datetime parse_dates
+    a column is numbers or categories; a date becomes a number, such as days, before
+description notes comment tags abstract
+    name is the only text of a spec; a YAML comment, # ..., holds more
+memory ram mem_limit
+    compare --on slurm:mem_gb=8 sets the memory of a job
+cancel kill stop abort pause
+    Ctrl-C ends a run, which the same command resumes
+simple plain_language short brief
+    the first lines of explain and a report say it in plain words
+verify.output verify.out verify.save
+    RUN/verdict.json is written; privplan report RUN -o page.html writes a page
+add.name add.label add.run
+    a run is named by its folder and digest; --population says whose groups it has
 alert threshold warn limit_epsilon stop_at max_spent cap
     privplan book open ACCOUNT --epsilon E refuses what exceeds it
 login user_name password token auth
@@ -450,6 +464,8 @@ Run.verify
     privplan.verify(run)
 TrainedRun.accuracy
     run.score
+Run.groups TrainedRun.groups
+    run.plan.groups
 Comparison.score Comparison.accuracy
     comparison['planned'].mean
 Comparison.by_group Comparison.metrics
