@@ -587,8 +587,7 @@ def shown(claim: Claim) -> tuple[arb, int]:
     # The window grows until hardly any loss is above it.
     reach = 1.2 * epsilon + 2.0**-10
     loss = composed(parts, epsilon, reach, first)
-    negligible = NEGLIGIBLE * claim.delta
-    while not loss.infinite.weighed(arb(1)) < negligible and reach < 1e4:
+    while not loss.infinite.weighed(arb(1)) < NEGLIGIBLE * claim.delta and reach < 1e4:
         reach *= 1.25
         loss = composed(parts, epsilon, reach, first)
 
