@@ -144,7 +144,7 @@ def frame_of(rows: Rows, draw: Callable[[], Picture]) -> Any:
 
     class Frame(pandas.DataFrame):  # type: ignore[misc]
         @property
-        def _constructor(self) -> type:
+        def _constructor(self) -> Any:
             return pandas.DataFrame
 
         def __getitem__(self, key: Any) -> Any:
