@@ -43,7 +43,6 @@ _FILES = {
     RUN: ("record.json", "ledger.jsonl"),
     BUNDLE: ("certificate.json",),
     RESULTS: ("results.csv",),
-    PLAN: ("plan.json",),
 }
 _ENDINGS = {
     ".csv .tsv .parquet .npz .xlsx": RECORDS,
@@ -110,6 +109,8 @@ def refuse_other_kind(data: Any, kind: str, field: str) -> None:
 def kind_of(path: Path | str) -> str:
     """The kind of what is at a path; empty of an unknown one, or of nothing."""
     place = Path(path)
+    if path == "":  # which is the working directory to Path
+        return ""
     if place.is_dir():
         for kind, names in _FILES.items():
             if any((place / name).exists() for name in names):

@@ -196,14 +196,20 @@ def checked_call(function: F) -> F:
     signature = inspect.signature(function)
     parameters = signature.parameters
     called_as = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
-    takes_any = any(
-        parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()
-    )
+    # ``**releases`` takes every name, and its own name is none of an argument.
+    named_parameters = {
+        name: parameter
+        for name, parameter in parameters.items()
+        if parameter.kind is not parameter.VAR_KEYWORD
+    }
+    takes_any = len(named_parameters) < len(parameters)
 
     @wraps(function)
     def called(*values: Any, **named: Any) -> Any:
         for name, value in named.items():
-            if name in parameters or (takes_any and not meaning(name, parameters)):
+            if name in named_parameters:
+                continue
+            if takes_any and not meaning(name, named_parameters):
                 continue
             hint = instead_of_argument(function, name, parameters)
             # Records and their clients are not repeated.
@@ -230,13 +236,17 @@ def checked_call(function: F) -> F:
 def _refuse_other_files(
     function: Callable[..., Any], arguments: Mapping[str, Any]
 ) -> None:
-    """Raise InputError for a file of a kind that a function does not take."""
+    """Raise InputError for a file of a kind that a function does not take.
+
+    Functions take what they read first; a later path is mostly one that is written.
+    """
     # Not imported above, as it is only asked after a fault.
     from privplan.file_kinds import refuse_other_file
 
-    for name, value in arguments.items():
+    names = [name for name in arguments if name not in ("self", "cls")]
+    for name in names[:1]:
         for taker in (function.__name__, function.__qualname__):
-            refuse_other_file(value, taker, name)
+            refuse_other_file(arguments[name], taker, name)
 
 
 def explained_call(function: F) -> F:

@@ -280,7 +280,7 @@ DPOptimizer DPModel GradSampleModule DPKerasSGDOptimizer
 docs/adapters.md
 dp_event from_dp_event GaussianDpEvent PoissonSampledDpEvent SelfComposedDpEvent \
 from_event DpEvent
-    history_from_event of privplan.contrib.adapters.dp_accounting reads an event
+    history_from_event of docs/adapters.md reads an event
 privacycurve epsilon_delta_curve delta_curve privacy_profile
     privplan.compose(history), whose .delta(epsilon) is the curve
 zcdp rho concentrated

@@ -36,7 +36,8 @@ def test_tables_fit_the_columns(width, monkeypatch, capsys):
 
 def test_an_archive_is_told_to_be_unpacked(tmp_path):
     (tmp_path / "run.zip").write_bytes(b"PK")
-    assert "must be a run folder, unpacked" in refused("verify", tmp_path / "run.zip")
+    answer = refused("verify", tmp_path / "run.zip")
+    assert "not a packed file, which must be unpacked" in answer
 
 
 def test_long_work_says_a_line_a_minute_where_no_bar_is_shown(monkeypatch, capsys):
