@@ -56,6 +56,8 @@ class Registry(Generic[T]):
             rule.
         order: sort key of a component, for lists of names; the order of registration by
             default.
+        elsewhere: how a user has a component without registering it, for the line
+            about an unknown name.
     """
 
     def __init__(
@@ -65,12 +67,14 @@ class Registry(Generic[T]):
         package: str | None = None,
         check: Callable[[object], T] | None = None,
         order: Callable[[T], Any] | None = None,
+        elsewhere: str = "",
     ) -> None:
         self.field = field
         self.group = group
         self._package = package
         self._check = check
         self._order = order
+        self._elsewhere = elsewhere
         self._components: dict[str, T] = {}
         # Entry points that were not loaded, by the name of their component.
         self._points: dict[str, EntryPoint] = {}
@@ -137,7 +141,10 @@ class Registry(Generic[T]):
         """The registered spelling of a name."""
         spelling = self._spelling(text)
         if spelling is None:
-            raise InputError.one(self.field, one_of(self.names(), text), text)
+            rule = one_of(self.names(), text)
+            if self._elsewhere:
+                rule += f"; {self._elsewhere}"
+            raise InputError.one(self.field, rule, text)
         return spelling
 
     def __contains__(self, name: object) -> bool:

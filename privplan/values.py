@@ -50,7 +50,7 @@ from pydantic_core import CoreSchema, core_schema
 from privplan.errors import Fault, InputError, did_you_mean, one_of
 from privplan.guidance import REPLACE, Guided, NoSuchNameError, place_in_spec
 from privplan.presenter import presenter
-from privplan.vocabulary import call_of, number_meant, purpose
+from privplan.vocabulary import SURE, call_of, meaning, nearest, number_meant, purpose
 
 # Smallest positive number that a field takes.
 SMALLEST = 1e-30
@@ -434,12 +434,15 @@ def _meant_by(
 ) -> str:
     """What was meant by a field that there is not, as the end of a rule."""
     fields = _absent_fields(kind, location, data)
-    meant = did_you_mean(name, fields)
-    if meant:
-        return meant
+    # What is surely a field, or has another name; then what serves its purpose.
+    if meaning(name, fields) or nearest(name, fields, SURE):
+        return did_you_mean(name, fields)
     served = purpose(name, kind.__name__)
     if served:
         return f"; {served}"
+    meant = did_you_mean(name, fields)
+    if meant:
+        return meant
     place = place_in_spec(name) if kind.__name__ == "Spec" else None
     if place is not None:
         return f"; write {place}"

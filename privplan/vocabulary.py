@@ -57,7 +57,7 @@ ratios objective allocation allocator
 jobs n_jobs workers num_workers processes executor parallel n_workers max_workers \
 concurrency nproc njobs threads num_processes
 workers jobs n_jobs num_workers processes
-on backend cluster dask slurm scheduler distributed address executor engine runner
+on backend cluster scheduler distributed address executor engine runner
 seeds n_seeds num_seeds seed repeats n_repeats trials n_runs num_runs repetitions \
 replicates
 seed random_state random_seed rng manual_seed rng_seed seeds
@@ -85,7 +85,7 @@ partition split partitioner partitioning heterogeneity non_iid iid dirichlet alp
 niid partition_method
 hyperparameters hparams config params set kwargs hyperparams options
 set hyperparameters param hparams hyperparameter config params p override
-device gpu gpus cuda devices use_gpu accelerator no_cuda num_gpus gpu_id
+device gpu cuda use_gpu accelerator no_cuda gpu_id
 canaries n_canaries num_canaries audit_canaries
 track tracker tracking logger report_to logging experiment_tracker
 callbacks callback hooks
@@ -144,7 +144,7 @@ what_if sweep grid_search whatif vary sensitivity_analysis
 frontier pareto pareto_front tradeoff_curve privacy_utility_curve
 tradeoff f_dp roc attack_curve trade_off mia_bound get_beta membership_inference
 compose composition composed self_composed compose_mechanisms advanced_composition
-load_run open_run read_run get_run search_runs load_model restore
+load_run open_run read_run get_run search_runs restore
 forecast predict_accuracy expected_accuracy estimate_accuracy utility
 certificate epsilons bounds guarantee privacy_guarantee
 history events releases dp_event ledger
@@ -209,7 +209,7 @@ save_model export_model model_path save_weights save_state model_out checkpoint_
 onnx to_onnx torchscript log_model save_pretrained
     privplan publish RUN -o BUNDLE writes model.safetensors; in Python \
 simulate.train(...).model() returns the module
-run.model run.state_dict run.weights run.predict
+load_model run.model run.state_dict run.weights run.predict
     call simulate.train again with the same arguments and folder, which trains nothing, \
 then .model()
 predict predictions predict_proba inference infer y_pred probabilities forward \
@@ -317,8 +317,17 @@ list list_all ls available choices options_list show_all
     simulate --algorithms, and --help of --dataset and --preset, list names
 dry_run no_train simulate_only check_only plan_only noop preview what_would
     privplan solve trains nothing, nor does simulate --plan-only FILE
+gpus num_gpus n_gpus devices gpu_ids
+    compare --jobs N gives each job a GPU, --device cuda:N names one, and processes share \
+a run under torchrun --nproc-per-node N -m simulate PLAN
+slurm dask
+    --on slurm:NAME=VALUE,... or --on dask://HOST:PORT, of compare
+compare.shard compare.shards compare.part compare.node_id
+    --on CLUSTER spreads the runs; by hand each machine takes some by --first-seed and \
+--seeds
 nproc nproc_per_node world_size master_addr rank local_rank ddp fsdp nnodes \
-node_rank dist_url
+node_rank dist_url simulate.workers simulate.num_workers simulate.jobs simulate.n_jobs \
+simulate.processes simulate.backend simulate.distributed simulate.parallel
     processes share a run under torchrun --nproc-per-node N -m simulate PLAN
 time timeout time_limit walltime max_time max_hours deadline timeout_min
     compare --on slurm:timeout_min=60 limits a job; simulate stops at Ctrl-C and resumes
@@ -334,6 +343,11 @@ ray num_gpus_per_client client_resources ray_init_args spark
     --jobs N spreads runs over processes and GPUs, --on dask://HOST:PORT over machines
 retries retry max_retries fault_tolerance requeue
     the same command resumes what is not finished
+batch_clients clients_per_batch chunk_size chunk client_chunk clients_per_chunk
+    how many clients train at once follows from the memory
+mu prox proximal rho radius temperature lambda lam kappa head_rate smoothing
+    a hyperparameter of a method is set by --set NAME=NUMBER; simulate --algorithms \
+lists methods and theirs
 compile torch_compile jit
     chains of common layers are trained by kernels of their own, without an option
 port bind listen
@@ -358,7 +372,11 @@ undo delete remove reset clear drop_run revert purge refund forget unlearn erase
     what was released stays spent; another book is --address FILE
 dates date_columns datetime parse_dates
     a column is numbers or categories; a date becomes a number, such as days, before
-description notes comment tags abstract
+Spec.data Spec.dataset Spec.csv Spec.train_data Spec.label Spec.features
+    data are named where a plan is trained: simulate PLAN --data FILE, or --dataset NAME
+add.note add.notes add.comment add.description add.remark add.memo add.tag add.tags
+    the book keeps no remarks; a run is named by its folder, --population by whose it is
+description note notes comment tags abstract remark remarks memo
     name is the only text of a spec; a YAML comment, # ..., holds more
 memory ram mem_limit
     compare --on slurm:mem_gb=8 sets the memory of a job
@@ -406,6 +424,8 @@ load
     privplan.Plan.load(path), privplan.Spec.load(path) or privplan.load_run(folder)
 Group
     {"name": "strict", "clients": 100, "epsilon": 2} in Spec.parse
+simulate
+    import simulate, then simulate.train(plan, dataset='digits')
 train
     simulate.train(plan, dataset='digits')
 compare
@@ -481,11 +501,11 @@ privplan simulate
 privplan solve
     plan optimize optimise allocate make_plan create_plan
 privplan verify RUN
-    status check_run validate audit inspect_run
+    status check_run audit inspect_run
+privplan solve SPEC for a spec, verify RUN for a run, check-data DATA for data
+    validate check validate_all lint_spec
 privplan check-data DATA
     data load load_data inspect_data describe_data profile read import ingest preview
-privplan check-data, or privplan verify
-    check validate_all
 privplan explain PLAN, or privplan report PLAN
     show describe view display summary info cat print inspect details
 privplan report RUN, or privplan.load_run(folder) in Python
@@ -543,6 +563,8 @@ the module in Python: simulate.train(...).model()
     predict infer inference score evaluate eval test
 privplan compare --on CLUSTER
     submit slurm dask worker workers cluster ray jobs queue sbatch
+one folder for all, compare -o FOLDER, which --on CLUSTER fills from many machines
+    merge combine concat join gather collect
 privplan attest keys new
     sign keygen key keys
 pip install --upgrade privplan

@@ -372,13 +372,13 @@ def _unknown_command(
 
     word = words[0]
     commands = group.list_commands(context)
-    near = nearest(word, commands, SURE)
-    if near is not None:
-        return f" (did you mean {near}?)"
     prefix = "" if context.parent is None else f"{group.name}."
     meant = command_meant(f"{prefix}{word}") or command_meant(word)
     if meant is not None:
         return f"; use {meant}"
+    near = nearest(word, commands, SURE)
+    if near is not None:
+        return f" (did you mean {near}?)"
     for path, _ in _all_commands(context.find_root()):
         if path.endswith(f" {word}"):
             return f"; use {path}"
@@ -465,10 +465,6 @@ def _elsewhere(
     for written, param in options.items():
         if said_in(name, param.help or ""):
             return f"; --{written}: {(param.help or '').rstrip('.')}"
-    for written, param in options.items():
-        # A name that nothing has is mostly a hyperparameter, where some are taken.
-        if param.metavar == "NAME=NUMBER":
-            return f"; a hyperparameter is set by --{written} {name}=NUMBER"
     for path, command in all_commands:
         for option in command.params:
             help_line = getattr(option, "help", None) or ""

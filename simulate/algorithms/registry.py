@@ -283,6 +283,7 @@ ALGORITHMS: Registry[AlgorithmEntry] = Registry(
     "simulate.algorithms",
     check=_from_entry_point,
     order=lambda entry: entry.name.casefold(),
+    elsewhere="a method of your own is a function in Python, docs/reference/own-method.md",
 )
 """All algorithms by name, in any case; listed in alphabetical order."""
 

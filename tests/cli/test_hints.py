@@ -221,7 +221,21 @@ def test_a_guess_is_led_on(words, line):
     [
         (["compare", "--workers", "2"], "No such option '--workers'; write --jobs."),
         (["simulate", "--algo", "a"], "No such option '--algo'; write --algorithm."),
-        (["compare", "--slurm"], "No such option '--slurm'; write --on."),
+        (["compare", "--slurm"], "No such option '--slurm'; --on slurm:NAME=VALUE,..."),
+        (["validate", "spec.yaml"], "No such command 'validate'; use privplan solve S"),
+        (["merge", "a", "b"], "No such command 'merge'; use one folder for all, "),
+        (
+            ["simulate", "--gpus", "2"],
+            "No such option '--gpus'; compare --jobs N gives each job a GPU, ",
+        ),
+        (
+            ["simulate", "--workers", "2"],
+            "No such option '--workers'; processes share a run under torchrun ",
+        ),
+        (
+            ["book", "add", "run", "--note", "approved"],
+            "No such option '--note'; the book keeps no remarks; ",
+        ),
         (["compare", "--methods", "all"], "No such option '--methods'; write --algor"),
         (
             ["compare", "--resume"],
@@ -267,7 +281,7 @@ def test_a_guess_is_led_on(words, line):
         ),
         (
             ["simulate", "--mu", "0.1"],
-            "No such option '--mu'; a hyperparameter is set by --set mu=NUMBER.",
+            "No such option '--mu'; a hyperparameter of a method is set by --set ",
         ),
         (
             ["simulate", "--mlflow"],
