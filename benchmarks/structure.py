@@ -52,7 +52,7 @@ LAYERS = [
     "vocabulary errors distribution guidance values presenter names registry files"
     " file_kinds yaml_text secret_files limits processes clusters sweeps threads visible proof",
     "laws accounting",
-    "spec plan record line_rules configuration ledger witness evidence releases"
+    "spec plan promise record line_rules configuration ledger witness evidence releases"
     " streams secure_stream discrete_gaussian public_data",
     "planning proven",
     "forecast",

@@ -33,6 +33,7 @@ from privplan.files import load_json, read_text, write_text
 from privplan.guidance import checked_call
 from privplan.laws.rank_one import RankOneFactors
 from privplan.presenter import presenter
+from privplan.promise import require_certified
 from privplan.spec.groups import Group
 from privplan.spec.removed import Location, put_back, set_aside
 from privplan.spec.spec import Spec
@@ -739,7 +740,8 @@ class Plan(Shown, Checked):
         """Read ``plan.json``, or that of a run folder; a plan is returned as it is.
 
         Raises:
-            InputError: when it cannot be read, is not JSON, has faults, or was edited.
+            InputError: when it cannot be read, is not JSON, has faults, or was edited,
+                or when its certificate is not what its releases cost.
         """
         if isinstance(path, Plan):
             return path
@@ -755,4 +757,4 @@ class Plan(Shown, Checked):
             data = load_json(text)
         except ValueError:
             raise InputError.one("plan", "must be JSON", str(path)) from None
-        return cls.parse(data)
+        return require_certified(cls.parse(data))

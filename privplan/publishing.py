@@ -35,9 +35,9 @@ from privplan.distribution import own_version
 from privplan.errors import BrokenRunError, Fault, InputError, UnverifiedRunError
 from privplan.files import write_bytes
 from privplan.plan import GroupPlan, Plan
+from privplan.promise import GUARANTEE, GUARANTEES
 from privplan.public_data import has_known_records
 from privplan.record import refuse_inside_run, run_folder
-from privplan.verification.promise import GUARANTEE, GUARANTEES
 from privplan.verification.run import Run
 from privplan.verification.verdict import GroupVerdict, Verdict
 from privplan.verification.verify import (

@@ -12,7 +12,7 @@ from privplan.auditing import EmpiricalEpsilon, empirical_epsilons
 from privplan.errors import PrivplanError
 from privplan.ledger import history_of, worst_client
 from privplan.plan import GroupPlan
-from privplan.verification.promise import GUARANTEE, GUARANTEES, promised
+from privplan.promise import GUARANTEE, GUARANTEES, promised
 from privplan.verification.run import Run
 from privplan.verification.verdict import GroupVerdict, OneRun, WorstOff
 

@@ -25,7 +25,6 @@ from privplan.secure_stream import NoiseKey
 from privplan.threads import one_product_thread
 from privplan.verification.checks.check import CHECKS, run_checks
 from privplan.verification.checks.replay import claimed_rounds
-from privplan.verification.promise import require_certified
 from privplan.verification.realised import realised
 from privplan.verification.run import Run
 from privplan.verification.verdict import DEPLOYED, Verdict, WorstOff
@@ -79,7 +78,6 @@ def load_run(folder: Any) -> Run:
     if plan.spec.population > MOST_CLIENTS:
         rule = f"must have at most {MOST_CLIENTS} clients to be verified"
         raise InputError.one("plan.groups", rule, plan.spec.population)
-    require_certified(plan)
 
     record = RunRecord.load(folder)
     is_open_deployment = record.status == "running" and record.seed is None

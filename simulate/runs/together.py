@@ -17,7 +17,7 @@ from privplan.accounting.release import (
 )
 from privplan.ledger import history_of
 from privplan.plan import Plan
-from privplan.verification.promise import GUARANTEE
+from privplan.promise import GUARANTEE
 from privplan.verification.verify import load_run
 from simulate.algorithms.registry import ALGORITHMS
 from simulate.runs.compare import request_for

@@ -10,10 +10,11 @@ from privplan import values
 from privplan.accounting.accountant import accountant
 from privplan.accounting.release import Relation
 from privplan.errors import InputError
+from privplan.guard import Guard
 from privplan.plan import Plan
+from privplan.promise import require_certified
 from privplan.record import PLAN
 from privplan.report.tables import promise_line
-from privplan.verification.promise import require_certified
 from privplan.verification.verify import approved_plan, judge, load_run
 from tests.command import refused, verify
 from tests.verification import honest_run
@@ -83,14 +84,38 @@ def test_all_contradictions_are_named_at_once(tmp_path):
     assert {"groups.strict.epsilon", "groups.strict.delta"} <= fields
 
 
-@pytest.mark.parametrize("command", ["verify", "explain", "report"])
-def test_no_command_shows_a_certificate_that_was_not_computed(
-    command, tmp_path, monkeypatch
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["verify"],
+        ["explain"],
+        ["report"],
+        ["simulate", "--algorithm", "planned", "--dataset", "digits", "-o", "run"],
+        ["compare", "--algorithms", "planned", "--dataset", "digits", "-o", "runs"],
+        ["attack", "--algorithm", "planned", "--dataset", "digits"],
+        ["export", "--to", "flower", "-o", "project"],
+        ["book", "reserve", "--run", "a", "--address", "book.sqlite"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_no_command_takes_a_certificate_that_was_not_computed(
+    words, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
     honest_run.plan().save("plan.json")
     rewritten(tmp_path / "plan.json", _row("epsilon_upper", 0.9999))
-    assert "epsilon_upper: must be" in refused(command, "plan.json")
+    command = words[: 1 + (words[0] == "book")]
+    options = words[len(command) :]
+    assert "epsilon_upper: must be" in refused(*command, "plan.json", *options)
+    assert os.listdir() == ["plan.json"]
+
+
+def test_no_guard_opens_with_a_certificate_that_was_not_computed(tmp_path):
+    honest_run.plan().save(tmp_path / "plan.json")
+    rewritten(tmp_path / "plan.json", _group("noise_multiplier", 1.5))
+    with pytest.raises(InputError, match="must be what the plan's releases cost"):
+        Guard(tmp_path / "plan.json", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_what_was_planned_is_computed(tmp_path):
