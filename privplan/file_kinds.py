@@ -74,7 +74,7 @@ _TAKERS = {
     PLAN: "explain simulate compare report attack export verify reserve what-if app "
     "train Plan.load forecast",
     SPEC: "solve what-if app forecast pilot tune compare attack what_if frontier Spec.load",
-    RUN: "verify publish add replay attack report explain load_run judge commit Plan.load",
+    RUN: "verify publish add replay attack report load_run judge commit Plan.load",
     BUNDLE: "verify report add publish load_run",
     RESULTS: "report",
     BOOK: "report Book",

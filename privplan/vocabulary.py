@@ -384,6 +384,10 @@ cancel kill stop abort pause
     Ctrl-C ends a run, which the same command resumes
 simple plain_language short brief
     the first lines of explain and a report say it in plain words
+explain.o explain.output explain.out explain.save explain.html explain.pdf
+    privplan report PLAN -o page.html writes a page
+compare.latex compare.csv compare.tex
+    the folder of a comparison has results.tex and results.csv
 verify.output verify.out verify.save
     RUN/verdict.json is written; privplan report RUN -o page.html writes a page
 add.name add.label add.run
@@ -541,7 +545,7 @@ privplan what-if SPEC --frontier
     frontier pareto
 privplan solve --from-book
     horizon
-privplan proxy tune, or privplan compare --tune
+privplan proxy tune SPEC --dataset NAME, on public data: a choice by members' costs privacy
     tune optimize_hyperparameters search hyperopt optuna
 privplan proxy pilot
     pilot
@@ -551,8 +555,12 @@ privplan account --tradeoff
     tradeoff roc f_dp risk
 privplan attack
     mia membership_inference lira reconstruct invert gradient_inversion
+privplan app SPEC, sliders on this machine; export PLAN --to flower writes a server's project
+    serve server
 privplan app
-    ui gui web serve dashboard server mlflow
+    ui gui web dashboard mlflow
+privplan explain --epsilon 2; docs/glossary.md has the words
+    glossary define terms meaning definition
 privplan publish RUN -o BUNDLE
     save_model export_model deploy package release model upload push
 privplan compare

@@ -248,13 +248,6 @@ def train(
     solved = Plan.load(plan)
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**64:
         raise InputError.one("seed", "must be a whole number from 0 to 2^64 - 1", seed)
-    own_model = None
-    if model is not None:
-        if not (callable(model) or isinstance(model, nn.Module)):
-            rule = "must be a torch.nn.Module, or a class or function that returns one"
-            raise InputError.one("model", rule, type(model).__name__)
-        name = getattr(model, "__qualname__", type(model).__name__)
-        own_model = OwnModel(model, model_args or {}, name, fix)
     request = Request(
         plan=solved,
         algorithm=registered_name(algorithm),
@@ -267,7 +260,7 @@ def train(
         data_dir=None if data_dir is None else Path(data_dir),
         canaries=canaries,
         own_data=data,
-        own_model=own_model,
+        own_model=_own_model(model, model_args, fix),
         loss=loss,
         metric=metric,
         track=tuple(track),
@@ -280,6 +273,23 @@ def train(
     return TrainedRun(
         outcome.record, outcome.folder, outcome.reused, experiment, request, outcome.end
     )
+
+
+def _own_model(
+    model: Any, model_args: Mapping[str, Any] | None, fix: bool
+) -> OwnModel | None:
+    """A module of the caller's, or what makes one; None for the plan's own model.
+
+    Raises:
+        InputError: when it is neither.
+    """
+    if model is None:
+        return None
+    if not (callable(model) or isinstance(model, nn.Module)):
+        rule = "must be a torch.nn.Module, or a class or function that returns one"
+        raise InputError.one("model", rule, type(model).__name__)
+    name = getattr(model, "__qualname__", type(model).__name__)
+    return OwnModel(model, model_args or {}, name, fix)
 
 
 def _source(data: Data | None, dataset: str | None) -> str:
@@ -307,15 +317,11 @@ class RunOptions(TypedDict, total=False):
     download: bool
     noise: str
     track: tuple[str, ...]
-    own_data: Data
-    own_model: OwnModel
     loss: Any
     metric: Any
 
 
 _MEANT = {
-    "data": "own_data",
-    "model": "own_model",
     "seed": "seeds",
     "on": "privplan compare --on ADDRESS in the shell, where workers have the methods",
 }
@@ -364,12 +370,16 @@ def compare(
     plan: Plan | Path | str,
     algorithms: str | Build | Sequence[str | Build],
     *,
-    dataset: str = "digits",
+    dataset: str | None = None,
+    data: Data | None = None,
     data_dir: Path | str | None = None,
     seeds: int | Sequence[int] = 3,
     folder: Path | str = "results",
     jobs: int = 1,
     recipe: Literal["published", "ours", "both"] | None = None,
+    model: Any = None,
+    model_args: Mapping[str, Any] | None = None,
+    fix: bool = False,
     **options: Unpack[RunOptions],
 ) -> Comparison:
     """Train several algorithms under one plan with several seeds.
@@ -379,8 +389,9 @@ def compare(
     it then, ``published`` without, and with ``both`` each in two rows.
     Finished runs are reused. ``seeds`` are counted from 0, or named. One row per
     algorithm has ``mean`` and ``deviation`` of the score and ``spent(group)``;
-    ``to_frame()`` has a line per seed and group. ``options`` are those of ``train``:
-    ``partition``, ``device``, ``canaries``.
+    ``to_frame()`` has a line per seed and group. The data set is ``digits`` by default.
+    ``data``, ``model``, ``model_args``, ``fix`` and ``options`` (``partition``,
+    ``device``, ``canaries``) are those of ``train``.
 
     >>> found = simulate.compare(plan, ["planned", "FedAvg"], seeds=1)
     >>> [row.algorithm for row in found]
@@ -389,7 +400,16 @@ def compare(
     solved = Plan.load(plan)
     where = None if data_dir is None else Path(data_dir)
     _require_options(options)
-    base = Request(solved, "", dataset, Path(folder), data_dir=where, **options)
+    base = Request(
+        solved,
+        "",
+        "digits" if data is None and dataset is None else _source(data, dataset),
+        Path(folder),
+        data_dir=where,
+        own_data=data,
+        own_model=_own_model(model, model_args, fix),
+        **options,
+    )
     if jobs < 1:
         raise InputError.one("jobs", "must be 1 or more", jobs)
     listed = (

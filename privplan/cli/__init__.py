@@ -512,7 +512,7 @@ def _instead_of_words(error: click.UsageError) -> str:
     """
     from privplan.errors import did_you_mean
     from privplan.file_kinds import kind_of
-    from privplan.vocabulary import number_meant
+    from privplan.vocabulary import number_meant, purpose
 
     if error.ctx is None:
         return ""
@@ -523,12 +523,13 @@ def _instead_of_words(error: click.UsageError) -> str:
         value = error.message.partition("'")[2].partition("'")[0]
         explained = getattr(error.param, "help", None) or ""
         if "is not a valid float" in error.message:
-            return f"{number_meant(value)}. {explained}"
+            hint = number_meant(value)
+            return f"{hint}. {explained}" if hint else f" {explained}"
         if "is not a valid" in error.message:
             return f" {explained}".rstrip()
-        return did_you_mean(
-            value, getattr(error.param and error.param.type, "choices", ())
-        )
+        choices = getattr(error.param and error.param.type, "choices", ())
+        served = purpose(value, error.ctx.command.name or "") if choices else None
+        return did_you_mean(value, choices) or (f"; {served}." if served else "")
     if not error.message.startswith("Got unexpected extra"):
         return ""
     options = [

@@ -404,6 +404,10 @@ def explain_command(
         assert epsilon is not None
         meaning.show(epsilon, delta, form)
         return
+    if Path(plan).is_dir():
+        # What the plan of a run gives is not what the run gave.
+        rule = "must be the file of a plan; what a run spent: privplan verify RUN"
+        raise InputError.one("plan", rule, plan)
     if not plan.endswith(".json") and not Path(plan).exists():
         number = plan if plan.replace(".", "", 1).isdecimal() else "2"
         rule = f"must be a plan; what an epsilon means: explain --epsilon {number}"

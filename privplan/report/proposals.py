@@ -221,7 +221,7 @@ def _cost_table(plans: Mapping[str, Plan]) -> Table:
     }
     caption = (
         "noise: of a round's mean update, in clipping norms; less is better, between "
-        "plans of one model"
+        "plans of one model and as many rounds"
     )
     return table_of("What it costs", plans.items(), cells, caption)
 

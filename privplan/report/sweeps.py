@@ -127,7 +127,7 @@ def sweep_caption(rows: Sequence[SweepRow], person: str | None = None) -> str:
         f"epsilon: at most, at delta {law['delta']}, {law['sampling']} sampling, "
         f"{law['relation']}, unit {law['unit']}{protected}, by {law['accountant']}; counts: weight "
         "over the share of the clients; noise: of a round's mean update, in clipping "
-        "norms, less is better"
+        "norms; less is better, between plans of as many rounds"
     )
 
 

@@ -206,6 +206,7 @@ def _execute_main_rank(request: Request, ranks: Ranks, form: str) -> None:
     """Train, and show the result."""
     from privplan.plan import Plan
     from privplan.record import ACCURACY, PLAN
+    from simulate.algorithms.registry import ALGORITHMS
     from simulate.runs.records import PLOT
     from simulate.runs.run import execute
 
@@ -237,7 +238,11 @@ def _execute_main_rank(request: Request, ranks: Ranks, form: str) -> None:
         f"{record.rounds_done} rounds, {record.wall_seconds:.1f} s ({plan.identity})"
     )
     render.text(f"plot: {output / PLOT}")
-    if request.key_file is not None:
+    entry = ALGORITHMS.get(record.algorithm)
+    exposes = entry.unit == "none" and entry.released != "nothing"
+    if exposes and request.own_data is not None:
+        render.warn(f"{record.algorithm} adds no noise: nobody is protected")
+    elif request.key_file is not None:
         render.text(
             f"key of the noise: {request.key_file}; whoever has it removes the noise"
         )

@@ -15,7 +15,6 @@ from privplan.report.page import OWN_MODULE, page_of
 from privplan.report.scores import WITHHELD
 from privplan.report.style import Panel
 from privplan.spec.spec import Spec
-from simulate.models.own import OwnModel
 from tests.command import answer
 from tests.guard import plans
 from tests.simulate.own_runs import SPEC, Net, data
@@ -148,10 +147,8 @@ def test_scores_on_records_of_no_client_are_shown(people, withheld, tmp_path):
 def test_a_comparison_on_own_data_has_no_scores_and_no_order_of_them(tmp_path):
     plan = solve(Spec.parse(yaml.safe_load(SPEC)))
     methods = ["planned", "DP-FedAvg"]
-    module = OwnModel(Net, {}, "Net", False)
-    parts = {"own_data": data(), "own_model": module, "dataset": "own data"}
     rows = simulate.compare(
-        plan, methods, seeds=1, folder=tmp_path / "results", **parts
+        plan, methods, seeds=1, folder=tmp_path / "results", data=data(), model=Net
     )
     words = words_of(page_of(tmp_path / "results"))
     assert WITHHELD in words

@@ -114,9 +114,8 @@ MISTAKES = {
     ),
     "jobs: must be 1 or more, found 0": lambda: compare(jobs=0),
     "seed: is not an argument; write seeds, found 1": lambda: compare(seed=1),
-    "model: is not an argument; write own_model, found 'cnn'": lambda: compare(
-        model="cnn"
-    ),
+    "model: must be a torch.nn.Module, or a class or function that returns one, found "
+    "'str'": lambda: compare(model="cnn"),
     "partiton: is not an argument (did you mean partition?), found 'iid'": lambda: (
         compare(partiton="iid")
     ),

@@ -118,6 +118,14 @@ def test_no_guard_opens_with_a_certificate_that_was_not_computed(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_run_is_not_explained_by_its_plan(tmp_path):
+    """Which may promise what an algorithm without noise did not keep."""
+    honest_run.write_run(tmp_path)
+    assert "must be a plan, not a run folder, which privplan verify" in refused(
+        "explain", tmp_path
+    )
+
+
 def test_what_was_planned_is_computed(tmp_path):
     plan = honest_run.write_run(tmp_path)
     strict = plan.groups[0]

@@ -190,6 +190,15 @@ def test_a_function_gives_the_run_of_the_npz_file(workplace, monkeypatch):
     assert "must be that of your own model, given with --model MODULE:CLASS" in line
 
 
+def test_a_method_without_noise_says_that_nobody_is_protected(workplace, monkeypatch):
+    monkeypatch.chdir(workplace)
+    words = "--algorithm FedAvg --model own_code:Net --data mine.npz -o exposed"
+    done = run(f"simulate plan.json {words}")
+    assert done.exit_code == 0, done.stderr
+    assert "FedAvg adds no noise: nobody is protected" in done.stderr
+    assert "key of the noise" not in done.stdout
+
+
 def test_a_folder_of_images_by_client_and_class(workplace, monkeypatch):
     monkeypatch.chdir(workplace)
     data = load_own("faces", DataOptions(groups=Path("groups.csv")))
