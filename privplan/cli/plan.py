@@ -368,6 +368,18 @@ def _show_next(plan: Plan, output: str | None, details: bool) -> None:
 # --- ``privplan explain``: the bounds behind a plan, term by term. --------------------
 
 
+def _refuse_what_is_no_plan(plan: str) -> None:
+    """Raise InputError for a run folder or a number in place of a plan's file."""
+    if Path(plan).is_dir():
+        # What the plan of a run gives is not what the run gave.
+        rule = "must be the file of a plan; what a run spent: privplan verify RUN"
+        raise InputError.one("plan", rule, plan)
+    if not plan.endswith(".json") and not Path(plan).exists():
+        number = plan if plan.replace(".", "", 1).isdecimal() else "2"
+        rule = f"must be a plan; what an epsilon means: explain --epsilon {number}"
+        raise InputError.one("plan", rule, plan)
+
+
 @click.command(name="explain", epilog="Example: privplan explain plan.json")
 @click.argument("plan", metavar="[PLAN]", required=False)
 @click.option("--epsilon", type=float, help="Say instead what this epsilon means.")
@@ -404,14 +416,7 @@ def explain_command(
         assert epsilon is not None
         meaning.show(epsilon, delta, form)
         return
-    if Path(plan).is_dir():
-        # What the plan of a run gives is not what the run gave.
-        rule = "must be the file of a plan; what a run spent: privplan verify RUN"
-        raise InputError.one("plan", rule, plan)
-    if not plan.endswith(".json") and not Path(plan).exists():
-        number = plan if plan.replace(".", "", 1).isdecimal() else "2"
-        rule = f"must be a plan; what an epsilon means: explain --epsilon {number}"
-        raise InputError.one("plan", rule, plan)
+    _refuse_what_is_no_plan(plan)
     from privplan.accounting.calibrate import PLD
     from privplan.plan import Plan
     from privplan.planning.bounds import SYMPY_RULE, has_formulas

@@ -28,7 +28,10 @@ SIGNATURES = {
     "simulate.train": "plan, data, dataset, data_dir, model, model_args, algorithm, seed, folder, "
     "partition, hyperparameters, device, canaries, report, loss, metric, fix, callbacks, track, "
     "noise",
-    "simulate.compare": "plan, algorithms, dataset, data_dir, seeds, folder, jobs, recipe, options",
+    "simulate.compare": (
+        "plan, algorithms, dataset, data, data_dir, seeds, folder, jobs, recipe, "
+        "model, model_args, fix, options"
+    ),
 }
 """Arguments of the stable functions; a change here is a change of the interface."""
 
