@@ -116,7 +116,7 @@ def test_a_spec_in_yaml_for_a_plan_is_named(tmp_path):
     path = tmp_path / "spec.yaml"
     path.write_text("name: a\nrounds: 3\nmodel: {name: own, parameters: 3}\n")
     assert refused("explain", path).startswith(
-        "plan: must be a plan or a run folder, not a spec, which privplan solve makes "
+        "plan: must be a plan, not a spec, which privplan solve makes a plan of"
     )
     path.write_text("rounds: 3\n")
     assert refused("explain", path) == f"plan: must be JSON, found '{path}'"
