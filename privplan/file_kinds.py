@@ -79,6 +79,7 @@ _TAKERS = {
     RESULTS: "report",
     BOOK: "report Book",
     RECORDS: "check-data Data.load",
+    SCRIPT: "lint",
 }
 
 

@@ -57,6 +57,7 @@ from privplan.guard.storage import (
 )
 from privplan.guard.testimony import Testimony
 from privplan.guard.vectors import clip
+from privplan.guidance import Guided, checked_init
 from privplan.ledger import history_of, worst_client
 from privplan.plan import Plan
 from privplan.record import Executed, ReleaseRecord
@@ -84,7 +85,8 @@ Model = np.ndarray | Mapping[str, np.ndarray]
 VECTOR = "model"  # name of the array of a model that is one vector
 
 
-class Guard:
+@checked_init
+class Guard(Guided):
     """Executes a plan inside a training loop that somebody else wrote.
 
     One process at a time holds the run folder, and its threads take turns. The guard of
@@ -134,6 +136,8 @@ class Guard:
         framework: str = "guard",
         witnessing: Witnessing | None = None,
     ) -> None:
+        if not isinstance(ledger, str | Path):
+            raise InputError.one("ledger", "must be the path of a run folder", ledger)
         self.access = Access()
         self.plan = Plan.load(plan)
         self.folder = Path(ledger)
@@ -713,7 +717,7 @@ class Guard:
         """Refuse a round that is not the next one, and one of a folder that is free."""
         self._require_folder()
         expected = self.round
-        if round_ != expected:
+        if round_ != expected or isinstance(round_, bool):
             rule = (
                 f"must be {expected}, the first round that is not booked; rounds before "
                 f"{expected} are booked and never released again"

@@ -116,9 +116,10 @@ CHOICES = (
     # Whom a budget protects.
     Choice(
         _clients,
-        ("groups.records", "groups.batch_size", "local.epochs"),
+        ("groups.records", "groups.batch_size"),
         ONLY_RECORDS,
     ),
+    Choice(_clients, ("local.epochs",), f"{ONLY_RECORDS}; clients train local.steps"),
     Choice(
         lambda spec: _clients(spec) and spec.planning.weights == "epsilon",
         ("planning.weights",),

@@ -217,6 +217,10 @@ def _execute_main_rank(request: Request, ranks: Ranks, form: str) -> None:
     plan = Plan.load(output / PLAN)
     if outcome.reused:
         render.warn(f"{output} holds this very run, finished; nothing was trained")
+    entry = ALGORITHMS.get(record.algorithm)
+    exposes = entry.unit == "none" and entry.released != "nothing"
+    if exposes and request.own_data is not None:
+        render.warn(f"{record.algorithm} adds no noise: nobody is protected")
     if form == "json":
         shown = {
             "folder": str(output),
@@ -238,11 +242,8 @@ def _execute_main_rank(request: Request, ranks: Ranks, form: str) -> None:
         f"{record.rounds_done} rounds, {record.wall_seconds:.1f} s ({plan.identity})"
     )
     render.text(f"plot: {output / PLOT}")
-    entry = ALGORITHMS.get(record.algorithm)
-    exposes = entry.unit == "none" and entry.released != "nothing"
-    if exposes and request.own_data is not None:
-        render.warn(f"{record.algorithm} adds no noise: nobody is protected")
-    elif request.key_file is not None:
+    # Without noise there is nothing that a key removes.
+    if request.key_file is not None and not exposes:
         render.text(
             f"key of the noise: {request.key_file}; whoever has it removes the noise"
         )

@@ -389,9 +389,14 @@ def test_wrong_input_is_refused_and_changes_nothing(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(InputError, match="must be the folder of a guarded run"):
         Guard(plan, tmp_path)
+    with pytest.raises(InputError, match="ledger: must be the path of a run folder"):
+        Guard(plan, 5)
+    with pytest.raises(InputError, match="did you mean evidence"):
+        Guard(plan, tmp_path / "run", evidense="public")
     with Guard(plan, tmp_path / "run") as guard:
-        with pytest.raises(InputError, match="must be 1, the first round"):
-            guard.draw(2)
+        for round_ in (2, True):
+            with pytest.raises(InputError, match="must be 1, the first round"):
+                guard.draw(round_)
         with pytest.raises(
             InputError, match="must be one of strict, loose, found 'none'"
         ):

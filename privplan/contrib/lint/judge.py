@@ -7,6 +7,7 @@ from privplan.accounting.release import History, Relation, Release
 from privplan.contrib.lint.reading import FRAMEWORKS, Findings, Options
 from privplan.contrib.lint.source import load
 from privplan.errors import InputError, PrivplanError
+from privplan.file_kinds import refuse_other_file
 
 # How a framework is named in its files, where not by its own name.
 _NAMES = {
@@ -27,6 +28,8 @@ def lint(path: str, framework: str, options: Options) -> Findings:
         findings = FRAMEWORKS.get(name)(source, options)
     except RecursionError:
         raise InputError.one("file", "must be nested less deeply", path) from None
+    if findings.mechanism is None and not findings.alarms:
+        refuse_other_file(path, "lint", "file")
     if not (findings.shown or findings.alarms):
         if not any(word in source.text.lower() for word in _NAMES.get(name, (name,))):
             rule = f"must be a script or a configuration of {name}, and shows nothing of it"

@@ -50,6 +50,13 @@ def test_a_row_that_was_judged_wrongly(name, tmp_path):
     assert row.get("because", "") in said_of(findings)
 
 
+def test_a_plan_is_no_configuration(tmp_path):
+    plan = tmp_path / "plan.json"
+    plan.write_text('{"spec": {}, "certificate": []}')
+    with pytest.raises(InputError, match="must be a Python file, not a plan"):
+        lint(str(plan), "nvflare", Options())
+
+
 @pytest.mark.parametrize("name", PUBLIC)
 def test_a_public_input(name, tmp_path):
     row = PUBLIC[name]
