@@ -129,12 +129,16 @@ def kind_of(path: Path | str) -> str:
 
 def _kind_of_text(path: Path) -> str:
     """The kind of a file of plain data; empty of another one."""
-    from privplan.files import read_text
+    from privplan.files import load_json, read_text
     from privplan.yaml_text import load_yaml
 
     try:
-        data = load_yaml(read_text(path, "file"), "file")
-    except InputError:
+        text = read_text(path, "file")
+        if path.suffix.lower() == ".json":
+            data = load_json(text)
+        else:
+            data = load_yaml(text, "file")
+    except (InputError, ValueError):
         return ""
     for kind, names in _FIELDS.items():
         if isinstance(data, dict) and data.keys() >= {*names}:
