@@ -400,10 +400,13 @@ def compare(
     solved = Plan.load(plan)
     where = None if data_dir is None else Path(data_dir)
     _require_options(options)
+    source = "digits"
+    if data is not None or dataset is not None:
+        source = _source(data, dataset)
     base = Request(
         solved,
         "",
-        "digits" if data is None and dataset is None else _source(data, dataset),
+        source,
         Path(folder),
         data_dir=where,
         own_data=data,
@@ -412,11 +415,9 @@ def compare(
     )
     if jobs < 1:
         raise InputError.one("jobs", "must be 1 or more", jobs)
-    listed = (
-        [algorithms]
-        if isinstance(algorithms, str) or callable(algorithms)
-        else algorithms
-    )
+    listed = algorithms
+    if isinstance(algorithms, str) or callable(algorithms):
+        listed = [algorithms]
     words = ",".join(map(registered_name, listed))
     names, _ = comparison.select(words, base)
     requests, lines = with_recipes(base, names, recipe)

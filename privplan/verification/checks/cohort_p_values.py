@@ -104,7 +104,14 @@ def overlaps_p_value(
 def _log_chernoff(
     overlap_sum: int, is_above: bool, sizes: Sequence[tuple[int, int]], n: int
 ) -> float:
-    """Logarithm of the Chernoff bound on one tail; the bound of the other is 1."""
+    """Logarithm of the Chernoff bound on one tail; the bound of the other is 1.
+
+    Args:
+        overlap_sum: number of clients in common, over all pairs of cohorts.
+        is_above: whether the tail is that of larger sums.
+        sizes: number of clients of both cohorts of each pair.
+        n: clients of the group.
+    """
     # The law is symmetric in the sizes, so that few laws repeat.
     laws = Counter((min(pair), max(pair)) for pair in sizes)
     terms = [hypergeometric(n, *pair) for pair in laws]

@@ -90,7 +90,14 @@ def noise_independence(run: Run) -> check.Check:
 
 
 def _check(run: Run, name: str, problems: Problems, reason: str) -> check.Check:
-    """A check of measured noise; not shown where a release was not measured."""
+    """A check of measured noise; not shown where a release was not measured.
+
+    Args:
+        run: the run.
+        name: of the check.
+        problems: what speaks against the noise.
+        reason: what the check shows where nothing does.
+    """
     # The noise of a deployment nobody can draw again.
     can_be_drawn_again = run.record.seed is not None
     if not run.once(gaussian_sums):
@@ -119,7 +126,11 @@ def _check(run: Run, name: str, problems: Problems, reason: str) -> check.Check:
 
 
 def _measurements(run: Run) -> tuple[Measured, list[str], str | None]:
-    """Gaussian sums with their measurements, what is missing, and what is wrong."""
+    """Gaussian sums with their measurements, what is missing, and what is wrong.
+
+    A run that was killed may have measured a release that its ledger does not have.
+    Any other measurement without a release is a fault.
+    """
     by_release: Measurements = {}
     fault: str | None = None
     if run.folder is not None:
@@ -135,7 +146,6 @@ def _measurements(run: Run) -> tuple[Measured, list[str], str | None]:
             where = f"round {release.round}"
             fault = f"{where}: the measured noise is not that of the release"
 
-    # A run that was killed may have measured a release that its ledger does not have.
     in_ledger = {(release.round, index) for index, release in run.numbered}
     unknown = by_release.keys() - in_ledger
     is_whole = run.ledger.fault is None and run.record.status != "running"
@@ -152,7 +162,11 @@ def _measurements(run: Run) -> tuple[Measured, list[str], str | None]:
 
 
 def _is_of_release(measured: NoiseEvidence, release: ReleaseRecord) -> bool:
-    """Whether a measurement agrees with the ledger and with itself."""
+    """Whether a measurement agrees with the ledger and with itself.
+
+    It has as many coordinates as the release. Its parts (blocks, layers, cells, tails)
+    add up to the whole, and the sum of squares to that of the ledger.
+    """
     if release.residual is None or measured.coordinates != release.dimension:
         return False
     std = release.noise_std

@@ -96,7 +96,11 @@ def noise_drawn(run: Run) -> check.Check:
 
 
 def _unlikely_squares(releases: list[ReleaseRecord]) -> Iterator[str]:
-    """Sums of squares of drawn noise that are too small or too large for its law."""
+    """Sums of squares of drawn noise that are too small or too large for its law.
+
+    Each release is tested alone, and all releases of a family of noise together: a
+    deviation that is a little too small shows only over many rounds.
+    """
     families = {release.family for release in releases}
     # One test of each release, and one of all releases of a family together.
     level = check.FALSE_ALARM / (len(releases) + len(families))
