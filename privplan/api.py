@@ -107,6 +107,8 @@ def account(
     """
     from privplan.accounting.composition import composition
 
+    if isinstance(accountants, str):
+        accountants = [accountants]
     has_arrays = any(
         hasattr(value, "__len__") and not isinstance(value, str)
         for value in releases.values()

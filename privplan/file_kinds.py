@@ -54,7 +54,8 @@ _ENDINGS = {
 _TAKEN_BY = {
     PLAN: "privplan explain, simulate, compare and report take",
     SPEC: "privplan solve makes a plan of",
-    RUN: "privplan verify, publish, report and book add take",
+    RUN: "privplan verify, publish, report and book add take, and whose plan is its "
+    "plan.json",
     BUNDLE: "privplan verify takes",
     RESULTS: "privplan report takes",
     BOOK: "privplan book takes by --address, and privplan report",

@@ -311,6 +311,10 @@ def instead_of_argument(
     place = place_in_spec(name)
     if place is not None and "plan" in parameters:
         return f'; the plan says it: write spec.replace({{"{place}": ...}}) and solve'
+    if place is not None and "spec" in parameters:
+        return (
+            f'; the spec says it: write spec.replace({{"{place}": ...}}) for the spec'
+        )
     call = example(function)
     if call is None:
         names = ", ".join(parameter for parameter in parameters if parameter != "self")

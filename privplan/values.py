@@ -346,8 +346,8 @@ _RULES = {
     "string_type": "must be text",
     "list": "must be a list",
     "tuple": "must be a list",
-    "model": "must be a mapping of fields",
-    "dict": "must be a mapping of fields",
+    "model": "must be a mapping of fields, such as {name: value}",
+    "dict": "must be a mapping of fields, such as {name: value}",
     "invalid_key": "is no name of a field; a decimal has a point, 2.5, and no comma",
 }
 """The rule for an error type of pydantic, or for its first word."""

@@ -384,6 +384,17 @@ cancel kill stop abort pause
     Ctrl-C ends a run, which the same command resumes
 simple plain_language short brief
     the first lines of explain and a report say it in plain words
+solve.set solve.override solve.params
+    a field is changed in the spec, or in Python by spec.replace; privplan what-if SPEC \
+--vary varies one
+explain.group explain.groups explain.tier
+    explain says it of every group; in Python plan.certificate['strict'] is of one
+calibrate.cohort account.cohort calibrate.cohort_size account.cohort_size
+    --sampling-ratio is the cohort over the clients
+verify.delta verify.target_delta
+    a run is judged at the deltas of its plan; privplan book show --delta asks at another
+reproduce.dry_run reproduce.list_rows reproduce.preview reproduce.quick reproduce.small
+    reproduce --list names the tables; --rows and --seeds 1 run a part of one
 explain.o explain.output explain.out explain.save explain.html explain.pdf
     privplan report PLAN -o page.html writes a page
 compare.latex compare.csv compare.tex
@@ -401,7 +412,8 @@ until expiry expires ttl valid_until
 start_date end_date since from_date
     privplan book show names all runs
 best best_params best_params_ winner best_trial best_run argmax rank ranking
-    rows are in the order of the algorithms; max(comparison, key=lambda row: row.mean)
+    print(comparison) says which method leads within the budgets; a row has .mean, and \
+.unit says whom it protects
 significance p_value ttest confidence_interval wilcoxon ci
     a comparison shows mean and deviation over seeds; to_frame() has each seed
 simulate.Algorithm simulate.Strategy FedAvg FedProx FedAdam FedYogi FedOpt \
@@ -474,6 +486,8 @@ Plan.solve Spec.plan
     privplan.solve(spec)
 Plan.simulate Plan.train
     simulate.train(plan, dataset='digits')
+Remaining.epsilon
+    .headroom, which is left of .budget
 GroupVerdict.epsilon
     .budget, .planned or .realised_upper
 Run.history TrainedRun.history
@@ -677,9 +691,12 @@ def purpose(name: object, place: str = "") -> str | None:
         name: the word.
         place: the command or kind of value that lacks it; it may have its own answer.
     """
-    purposes = _purposes()
-    word = folded(name)
-    return purposes.get(f"{folded(place)}.{word}") or purposes.get(word)
+    return purpose_there(name, place) or _purposes().get(folded(name))
+
+
+def purpose_there(name: object, place: str) -> str | None:
+    """The answer of one place alone; None where the place has no answer of its own."""
+    return _purposes().get(f"{folded(place)}.{folded(name)}")
 
 
 def command_meant(name: str) -> str | None:

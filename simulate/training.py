@@ -415,10 +415,9 @@ def compare(
     )
     if jobs < 1:
         raise InputError.one("jobs", "must be 1 or more", jobs)
-    listed = algorithms
     if isinstance(algorithms, str) or callable(algorithms):
-        listed = [algorithms]
-    words = ",".join(map(registered_name, listed))
+        algorithms = [algorithms]
+    words = ",".join(map(registered_name, algorithms))
     names, _ = comparison.select(words, base)
     requests, lines = with_recipes(base, names, recipe)
     for line in lines:

@@ -21,6 +21,7 @@ from privplan.values import Named, Shown
 
 # Two intervals are only called apart when the gap is more than rounding in either.
 _RELATIVE_GAP = 1e-6
+_PROVEN = ("two-sided bound", "upper bound")
 _NO_BOUNDS = ("approximation", "published formula")
 # Ends the kind of a row that bounds the epsilon of one run alone.
 OF_ONE_RUN = ", one run"
@@ -77,6 +78,11 @@ class CertificateRow(BaseModel):
         return self.kind.removesuffix(OF_ONE_RUN) not in _NO_BOUNDS
 
     @property
+    def is_proven(self) -> bool:
+        """Whether ``epsilon_upper`` is an upper bound that this project proves."""
+        return self.kind in _PROVEN
+
+    @property
     def law(self) -> str:
         """The sampling law with what it draws, for tables."""
         return named_law(self.sampling, self.unit)
@@ -104,15 +110,25 @@ class Certificate(Shown, Named[CertificateRow]):
 
     @property
     def epsilon(self) -> float:
-        """Upper bound on epsilon that is guaranteed; the largest of all groups."""
-        guaranteed = [row.epsilon_upper for row in self if row.guarantee]
-        return max(guaranteed, default=math.inf)
+        """Upper bound on epsilon that is guaranteed; the largest of all groups.
+
+        Where no row carries the guarantee of a plan, as other accountants were asked
+        for, it is that of the rows whose bounds are proven; infinite without any.
+        """
+        guaranteed = [row for row in self if row.guarantee]
+        proven = [row for row in self if row.is_proven]
+        return max(
+            (row.epsilon_upper for row in guaranteed or proven), default=math.inf
+        )
 
     def __getitem__(self, key: Any) -> Any:
-        """The rows of a group, or the row at an index."""
-        if isinstance(key, str):
-            return self.of(key)
-        return super().__getitem__(key)
+        """The rows of a group or else of an accountant, or the row at an index."""
+        if not isinstance(key, str):
+            return super().__getitem__(key)
+        by_accountant = [row for row in self if row.accountant == key]
+        if by_accountant and key not in {row.group for row in self}:
+            return Certificate(by_accountant)
+        return self.of(key)
 
     def of(self, group: str) -> Certificate:
         """The rows of a group."""

@@ -78,6 +78,10 @@ class Composition:
         if any(row.accountant == ClosedFormAccountant.name for row in rows):
             failed = failed_conditions(self.history, self.delta, self.relation)
             warnings += [f"closed_form is not a bound here: {line}" for line in failed]
+        if not any(row.is_proven for row in rows):
+            warnings.append(
+                "no accountant here has a proven bound, so .epsilon is infinite; pld has one"
+            )
         rows.warnings = tuple(warnings)
         return rows
 

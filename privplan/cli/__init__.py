@@ -411,9 +411,12 @@ def _unknown_option(error: click.NoSuchOption) -> str:
 def _instead_of_option(name: str, context: click.Context) -> str:
     """What to write for an option that a command does not have, the surest first."""
     from privplan.guidance import place_in_spec
-    from privplan.vocabulary import SURE, meaning, nearest, purpose
+    from privplan.vocabulary import SURE, meaning, nearest, purpose, purpose_there
 
     command = context.command
+    served = purpose_there(name, command.name or "")
+    if served is not None:
+        return f"; {served}"
     options: dict[str, click.Option] = {}
     arguments: dict[str, str] = {}
     for param in command.params:

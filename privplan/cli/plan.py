@@ -372,7 +372,10 @@ def _refuse_what_is_no_plan(plan: str) -> None:
     """Raise InputError for a run folder or a number in place of a plan's file."""
     if Path(plan).is_dir():
         # What the plan of a run gives is not what the run gave.
-        rule = "must be the file of a plan; what a run spent: privplan verify RUN"
+        rule = (
+            "must be the file of a plan, which a run has as RUN/plan.json; what a run "
+            "spent: privplan verify RUN"
+        )
         raise InputError.one("plan", rule, plan)
     if not plan.endswith(".json") and not Path(plan).exists():
         number = plan if plan.replace(".", "", 1).isdecimal() else "2"
@@ -398,7 +401,9 @@ def _refuse_what_is_no_plan(plan: str) -> None:
     help="A constant of the bounds that no field states, such as alpha_bar=0.5.",
 )
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
+@click.pass_context
 def explain_command(
+    context: click.Context,
     plan: str | None,
     epsilon: float | None,
     delta: float,
@@ -416,6 +421,9 @@ def explain_command(
         assert epsilon is not None
         meaning.show(epsilon, delta, form)
         return
+    only_meaning = "is only for --epsilon; a plan has its own, and in Python "
+    only_meaning += "account(plan.history(GROUP), delta=...) asks at another"
+    render.refuse_options(context, ["delta"], only_meaning)
     _refuse_what_is_no_plan(plan)
     from privplan.accounting.calibrate import PLD
     from privplan.plan import Plan

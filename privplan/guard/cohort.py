@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
@@ -52,6 +52,10 @@ class Cohort:
     def __len__(self) -> int:
         """Number of clients to train."""
         return sum(map(len, self.clients.values()))
+
+    def __iter__(self) -> Iterator[tuple[str, int]]:
+        """Group and position of every client to train."""
+        return iter(self.members)
 
     @property
     def members(self) -> list[tuple[str, int]]:

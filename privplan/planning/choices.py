@@ -35,7 +35,7 @@ from privplan.planning.objectives import clip_bias, heterogeneity_of, objective_
 from privplan.planning.published import kept_fractions
 from privplan.planning.search import allocate, estimated
 from privplan.planning.task import Task
-from privplan.spec.planning import SLACK
+from privplan.spec.planning import SLACK, is_objective
 from privplan.spec.spec import Spec
 
 # Weights that a rule gives miss a group's least weight by less only by rounding.
@@ -137,6 +137,12 @@ def decide_free_choices(spec: Spec) -> tuple[Spec, tuple[str, ...]]:
             decided = _decide_clipping_norm(decided)
         problems.check_limits(decided)  # the fewest rounds and clients can be too many
     notes = [_note(name, spec, decided) for name in free]
+    if "ratios" not in searched and is_objective(spec.planning.ratios):
+        all_free = ", ".join(["ratios", "weights", *free])
+        notes.append(
+            "planning.free: leaves out ratios, so every group has the same sampling "
+            f"ratio; [{all_free}] chooses the ratios, too"
+        )
     return decided, tuple(notes)
 
 

@@ -442,6 +442,8 @@ def solve_for(
 
     plan = solve(values.spec_at(stretch.cheapest), second_opinion=second_opinion)
     note = _answer(plan, values, stretch, question)
+    if "noise" in targets:
+        note += _noise_in_both_units(plan)
     if forecast is not None:
         plan = forecast(plan)
     return plan.model_copy(update={"warnings": (note, *plan.warnings)})
@@ -485,6 +487,13 @@ def _answer(plan: Plan, values: Unknown, stretch: Stretch, question: str) -> str
     if stretch.costliest is not None:
         note += f"; it is met up to {values.shown(stretch.costliest)}"
     return note
+
+
+def _noise_in_both_units(plan: Plan) -> str:
+    """The noise of the mean as it is asked for, in norm, and as ``solve`` shows it."""
+    norm = _reached(plan, "noise")
+    clipping_norms = norm / plan.spec.clipping_norm
+    return f"; noise is {norm:.4g} in norm, {clipping_norms:.4g} clipping norms"
 
 
 def _near(plan: Plan, names: Iterable[str]) -> list[str]:

@@ -658,7 +658,7 @@ class Spec(Shown, Checked):
                 text = "must be a whole number with unit: record"
                 yield Fault("cohort", text, self.cohort)
         elif self.cohort < len(self.groups):
-            text = f"must be at least one client per group ({len(self.groups)})"
+            text = f"must be a number of clients, at least one per group ({len(self.groups)})"
             yield Fault("cohort", text, self.cohort)
 
     @rule

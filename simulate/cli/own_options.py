@@ -127,12 +127,12 @@ own_options = together(
         help="Metric of the task, or MODULE:NAME of an own or torchmetrics one.",
     ),
 )
-_OWN_NAMES = ("data", *OWN_DATA_NAMES, "model", "model_args", "fix", "loss", "metric")
+OWN_NAMES = ("data", *OWN_DATA_NAMES, "model", "model_args", "fix", "loss", "metric")
 
 
 def own_of(context: click.Context, options: dict[str, Any]) -> OwnParts:
     """What the options name; they are removed from ``options``."""
-    values = {name: options.pop(name) for name in _OWN_NAMES}
+    values = {name: options.pop(name) for name in OWN_NAMES}
     data = None
     if values["data"] is not None:
         refuse_options(context, ["dataset"], "must be left out with --data")

@@ -11,8 +11,9 @@ import click
 
 from privplan.cli import in_section, render
 from privplan.cli.judging import NOISE_KEY
+from privplan.cli.render import on_command_line
 from simulate.cli.options import DATA_DIR, SEED
-from simulate.cli.own_options import own_of, own_options
+from simulate.cli.own_options import OWN_NAMES, own_of, own_options
 
 if TYPE_CHECKING:
     from privplan.evidence.replay import ReplayReport
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 OPTIONS = "simulate.replay"
 """Key of ``click.Context.meta``: the data folder and own parts of ``verify``."""
-_DATA_OPTIONS = ("data", "model")
 MAX_DIFFERENCES = 10  # that are printed; replay.json has all
 
 
@@ -67,8 +67,11 @@ def execute(
 
 
 def _names_own_parts(options: Mapping[str, Any]) -> bool:
-    """Whether options name data or a model."""
-    return any(options.get(name) is not None for name in _DATA_OPTIONS)
+    """Whether the command line names own data, a model or how they are read."""
+    context = click.get_current_context(silent=True)
+    if context is None or "data" not in options:
+        return False
+    return any(on_command_line(context, name) for name in OWN_NAMES)
 
 
 def given_again(request: Request) -> dict[str, Any]:

@@ -260,8 +260,8 @@ def _execute_main_rank(request: Request, ranks: Ranks, form: str) -> None:
     short_help="Train several algorithms under a plan and show them side by side.",
     epilog=(
         "Example: privplan compare plan.json --algorithms DP-FedAvg,planned --seeds 3; "
-        "plans are laid side by side by privplan report a.json b.json, and results lie "
-        "in FOLDER/results.csv"
+        "plans are laid side by side by privplan report a.json b.json, and the runs of "
+        "a comparison in FOLDER/results.csv"
     ),
 )
 @click.argument("plan", type=click.Path(path_type=Path))

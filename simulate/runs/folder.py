@@ -83,7 +83,7 @@ def _differences(
     folder: Path, record: RunRecord, initial: RunRecord
 ) -> Iterator[Fault]:
     """What is requested otherwise than the folder's record says."""
-    advice = f"as in {folder}; or choose another folder with -o"
+    advice = f"as in {folder}; or choose another folder (-o, folder=)"
     for name in _IDENTITY:
         expected = getattr(record, name)
         requested = getattr(initial, name)

@@ -84,7 +84,7 @@ class FileLedger:
             if not lines:
                 rule = (
                     f"must continue the releases in {LEDGER}; "
-                    "use another folder with -o"
+                    "use another folder (-o, folder=)"
                 )
                 raise InputError.one("checkpoint", rule, str(folder))
             line, self.chain = lines.popleft()
@@ -113,7 +113,7 @@ class FileLedger:
             elif self._replayed.popleft() != line:
                 rule = (
                     f"round {record.round} came out differently when it was replayed "
-                    "(another machine or version?); use another folder with -o"
+                    "(another machine or version?); use another folder (-o, folder=)"
                 )
                 raise InputError.one("ledger", rule, str(self._path))
         if text:
@@ -122,7 +122,7 @@ class FileLedger:
 
 def check_finished(folder: Path, record: RunRecord) -> None:
     """Raise if the ledger of a finished run differs from the one that the run wrote."""
-    advice = "what was lost cannot be recovered, so choose another folder with -o"
+    advice = "what was lost cannot be recovered, so choose another folder (-o, folder=)"
     if not (folder / LEDGER).exists():
         rule = f"must be in the folder of a finished run; {advice}"
         raise InputError.one("ledger", rule, f"no {folder / LEDGER}")

@@ -53,6 +53,22 @@ def test_rows_are_frozen_and_refuse_what_they_do_not_know():
         CertificateRow(**{**row.model_dump(), "epsilon_upper": math.nan})
 
 
+def test_epsilon_is_that_of_proven_bounds_where_no_other_was_asked_for():
+    releases = {
+        "noise_multiplier": 1,
+        "sampling_ratio": 0.01,
+        "rounds": 9,
+        "delta": 1e-5,
+    }
+    alone = account(**releases, accountants="rdp")
+    assert alone.epsilon == alone["rdp"][0].epsilon_upper < math.inf
+    with_pld = account(**releases, accountants=["rdp", "pld"])
+    assert with_pld.epsilon == with_pld["pld"].epsilon < alone.epsilon
+    formula = account(**releases, accountants="gdp")
+    assert formula.epsilon == math.inf
+    assert formula.warnings[-1].startswith("no accountant here has a proven bound")
+
+
 def test_infinity_survives_strict_json():
     history = History.repeated(Release(0.0, 0.1), 1)
     (row,) = certify(

@@ -79,6 +79,18 @@ def test_what_if_says_the_numbers_of_solve(folder):
             "No such option '--clipping-norm': clipping_norm is a field of the spec; ",
         ),
         (
+            ["solve", "spec.yaml", "--set", "rounds=6"],
+            "No such option '--set'; a field is changed in the spec, or in Python by ",
+        ),
+        (
+            ["calibrate", "--epsilon", "3", "--cohort", "90"],
+            "No such option '--cohort'; --sampling-ratio is the cohort over the clients.",
+        ),
+        (
+            ["verify", "run", "--delta", "1e-5"],
+            "No such option '--delta'; a run is judged at the deltas of its plan; ",
+        ),
+        (
             ["account", "--nois-multiplier", "1"],
             "No such option '--nois-multiplier' (did you mean --noise-multiplier?).",
         ),
@@ -150,6 +162,10 @@ def test_what_if_says_the_numbers_of_solve(folder):
         (
             ["verify", "run", "--approved", "plan.json"],
             "No such option '--approved'; write --plan.",
+        ),
+        (
+            ["explain", "plan.json", "--delta", "1e-5"],
+            "delta: is only for --epsilon; a plan has its own",
         ),
         (
             ["explain", "epsilon"],
@@ -273,7 +289,7 @@ def test_a_guess_is_led_on(words, line):
             ["compare", "results"],
             "Missing option '--algorithms'. Example: privplan compare plan.json "
             "--algorithms DP-FedAvg,planned --seeds 3; plans are laid side by side by "
-            "privplan report a.json b.json, and results lie in FOLDER/results.csv",
+            "privplan report a.json b.json, and the runs of a comparison in FOLDER/resu",
         ),
         (
             ["compare", "--dry-run"],

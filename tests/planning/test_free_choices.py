@@ -26,6 +26,8 @@ def test_rounds_are_the_best_of_a_scan():
     why = "of the least error of the whole run, from 1 to 100, ten times rounds"
     assert notes == (f"planning.free: rounds is {settled.rounds}, {why}",)
     assert "rounds" not in settled.planning.free
+    _, notes = decide_free_choices(searched(free=["rounds"], constants=CONSTANTS))
+    assert notes[-1].endswith("[ratios, weights, rounds] chooses the ratios, too")
     base = settled.model_dump(mode="json")
     for rounds in (1, 3, 8, 12, 16, 20, 24, 40, 100):
         comparison = Spec.parse({**base, "rounds": rounds})

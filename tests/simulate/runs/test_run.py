@@ -271,7 +271,7 @@ def test_a_run_with_a_damaged_ledger_is_refused(
     if lines is not None:
         path.write_bytes(b"".join(first_lines)[: -1 if lines % 1 else None])
     with pytest.raises(
-        InputError, match=f"choose another folder with -o, found '{reason}"
+        InputError, match=rf"choose another folder \(-o, folder=\), found '{reason}"
     ):
         execute(request_for(short_plan, folder))
     if reason.endswith("torn"):
