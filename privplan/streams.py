@@ -56,6 +56,18 @@ class Purpose(IntEnum):
     AUGMENTATION = 13
 
 
+def key_of_client(name: object) -> int:
+    """The index of the streams of a client that has a name.
+
+    It follows from the name alone. With a client's number in its place, one person more
+    would give all later ones other mini-batches, and no clipping norm would bound what
+    that changes. Two clients of 2^32 may share streams, which is harmless: each draws
+    from its own records.
+    """
+    text = f"privplan client v1\n{name}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
+
+
 def private_seed(seed: int, spec_digest: str, group: str = "") -> int:
     """The seed of noise and Poisson batches under a spec's plans, and of cohorts.
 

@@ -89,6 +89,9 @@ class OwnParts:
             if not record.is_on_own_data:
                 rule = "must be left out for a run that names a registered data set"
                 raise InputError.one("data", rule, record.dataset)
+            if record.noise != "seeded":
+                by_record = plan.unit == "record"
+                self.data.require_separate_preparation(by_record=by_record)
             data, assigned = self.data.prepared(plan.groups)
         elif record.is_on_own_data:
             if not record.configuration.get("own_data"):

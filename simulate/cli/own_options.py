@@ -32,6 +32,11 @@ own_data_options = together(
         help="Column or array of the labels; NAME,NAME for several.",
     ),
     click.option(
+        "--classes",
+        metavar="NAME,NAME",
+        help="All classes in the order of the outputs, of labels in words.",
+    ),
+    click.option(
         "--client", metavar="NAME", help="Column or array of each record's client."
     ),
     click.option(
@@ -82,6 +87,7 @@ own_data_options = together(
 OWN_DATA_NAMES = (
     "task",
     "label",
+    "classes",
     "client",
     "group",
     "groups",
@@ -159,7 +165,10 @@ def own_data_of(source: str, options: Mapping[str, Any]) -> Data:
     from simulate.data.own_files import DataOptions
     from simulate.data.sources import load_own
 
-    named = {field: _names(field, options[field]) for field in ("features", "codes")}
+    named = {
+        field: _names(field, options[field])
+        for field in ("features", "codes", "classes")
+    }
     return load_own(source, DataOptions(**{**options, **named}))
 
 

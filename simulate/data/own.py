@@ -16,6 +16,7 @@ from torch import Tensor
 from privplan.errors import Fault, InputError
 from privplan.guidance import Guided, GuidedKind, checked_init
 from privplan.plan import GroupPlan
+from privplan.streams import Purpose, key_of_client, stream
 from simulate.data.dataset import Dataset
 from simulate.data.own_arrays import (
     class_labels,
@@ -54,6 +55,7 @@ class FileOptions(RecordOptions, total=False):
     statistics: Path | str
     test: Path | str
     test_of_others: bool
+    classes: Sequence[str]
 
 
 class TableOptions(RecordOptions, total=False):
@@ -224,6 +226,45 @@ class Data(Guided, metaclass=GuidedKind):
             return names
         return tuple(map(str, range(len(names))))
 
+    @property
+    def has_unnamed_classes(self) -> bool:
+        """Whether the records' own texts decide which class is which output."""
+        is_named = self.targets is not None or self.classes is not None
+        return not is_named and self._labels.dtype.kind != "i"
+
+    def require_separate_preparation(self, *, by_record: bool) -> None:
+        """Refuse data in which one person's records decide how others' are prepared.
+
+        Then more than one update would change with a person, or more than one record
+        with a record, and no clipping norm bounds what that does to a sum. Seeded noise
+        protects nobody, so rehearsals are free.
+
+        Args:
+            by_record: whether single records are protected.
+
+        Raises:
+            InputError: with everything that must be known beforehand.
+        """
+        faults = []
+        rehearses = "; --noise seeded rehearses"
+        if self.clients is None:
+            rule = "must name the client of each record (--client) for secure noise"
+            faults.append(Fault("data.client", rule + rehearses, "none"))
+        if self.has_unnamed_classes:
+            rule = (
+                "must name all classes of labels in words (--classes) for secure noise, "
+                "as one person may have the only record of a class"
+            )
+            faults.append(Fault("data.classes", rule + rehearses, "none"))
+        if by_record and self.test is None:
+            rule = (
+                "must be given (--test) for secure noise with unit: record, as a record "
+                "more would split off other ones"
+            )
+            faults.append(Fault("data.test", rule + rehearses, "none"))
+        if faults:
+            raise InputError(faults)
+
     def labels(self, classes: Sequence[str]) -> np.ndarray:
         """Label of each record as an index into ``classes`` [n], int64."""
         if self._labels.dtype.kind == "i" and self.classes is None:
@@ -308,13 +349,17 @@ class Data(Guided, metaclass=GuidedKind):
             share = TEST_SHARE
         else:
             share = self.test_share
-        generator = np.random.Generator(np.random.Philox(_SPLIT_SEED))
+        names: np.ndarray = np.array([""])
         owners = np.zeros(records, np.int64)
         if self.clients is not None:
-            _, owners = np.unique(self.clients, return_inverse=True)
+            names, owners = np.unique(self.clients, return_inverse=True)
         by_owner = np.argsort(owners, kind="stable")
+        rows_by_owner = np.split(by_owner, np.cumsum(np.bincount(owners))[:-1])
         is_test = np.zeros(records, bool)
-        for rows in np.split(by_owner, np.cumsum(np.bincount(owners))[:-1]):
+        for name, rows in zip(names, rows_by_owner, strict=True):
+            # A stream of its own: nobody's records decide which ones of another client
+            # are trained on.
+            generator = stream(_SPLIT_SEED, Purpose.OWN_TEST, key_of_client(name))
             # Rounded at random, so that small clients lose their share on average.
             count = int(share * len(rows) + generator.random())
             count = min(len(rows) - 1, count)

@@ -46,6 +46,8 @@ class DataOptions:
             user says.
         test_share: of each client's records.
         task: what the labels are.
+        classes: names of all classes in the order of the outputs; read from the labels
+            when empty.
     """
 
     label: str | None = None
@@ -59,6 +61,7 @@ class DataOptions:
     test_of_others: bool = False
     test_share: float | None = None
     task: str = MULTI_CLASS
+    classes: tuple[str, ...] = ()
 
     @property
     def is_of_others(self) -> bool:
@@ -88,6 +91,7 @@ def _table(path: Path, options: DataOptions, test: Data | None) -> Data:
         test=test,
         test_share=options.test_share,
         task=options.task,
+        classes=options.classes or None,
         name=path.name,
     )
 
@@ -257,6 +261,7 @@ def _npz(path: Path, options: DataOptions, test: Data | None) -> Data:
         options.test_share,
         name=path.name,
         task=options.task,
+        classes=options.classes or None,
     )
 
 
@@ -288,6 +293,7 @@ def _folder(folder: Path, options: DataOptions, test: Data | None) -> Data:
         _groups_csv(options),
         test,
         options.test_share,
+        options.classes or None,
         name=folder.resolve().name,
         mean=0.0,
         std=255.0,

@@ -104,14 +104,14 @@ def batches(
         rows = np.full((len(clients), steps, size), ABSENT, np.int64)
         # A single record has one order, which needs no stream.
         is_drawn = np.array([len(records) > 1 for records in client_records], bool)
-        sources = _sources(seed, round_, clients[is_drawn], key)
+        sources = _sources(seed, round_, partition, clients[is_drawn], key)
         for row, records in zip(rows, client_records, strict=True):
             if len(records) > 1:
                 _fill(row, records, next(sources))
             else:
                 row[:, : len(records)] = records
     else:
-        sources = _sources(seed, round_, clients, key)
+        sources = _sources(seed, round_, partition, clients, key)
         drawn = [
             poisson_schedule(records, steps, ratio, source)
             for records, source in zip(client_records, sources, strict=True)
@@ -127,11 +127,20 @@ def batches(
 
 
 def _sources(
-    seed: int, round_: int, clients: np.ndarray, key: NoiseKey | None
+    seed: int,
+    round_: int,
+    partition: ClientPartition,
+    clients: np.ndarray,
+    key: NoiseKey | None,
 ) -> Iterator[Any]:
-    """The generator of each client, until the next is asked for."""
+    """The generator of each client, until the next is asked for.
+
+    Under a key the streams of all numbers are alike and secret, so that it does not
+    matter which number a client has.
+    """
     if key is None:
-        return streams(seed, Purpose.CLIENT, round_, clients=clients)
+        keys = partition.stream_keys(clients)
+        return streams(seed, Purpose.CLIENT, round_, clients=keys)
     return (key.stream(int(Purpose.CLIENT), round_, int(client)) for client in clients)
 
 

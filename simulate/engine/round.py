@@ -196,13 +196,14 @@ def _mini_batches(
         key=key,
         placed=experiment.placed,
     )
-    sources = streams(experiment.seed, Purpose.AUGMENTATION, round_, clients=clients)
+    keys = experiment.partition.stream_keys(clients)
+    sources = streams(experiment.seed, Purpose.AUGMENTATION, round_, clients=keys)
     x = augmented(x, local.augmentation, sources)
 
     # A module with dropout draws from seeds that travel with the labels.
     if experiment.model.stochastic:
         steps = y.shape[1]
-        sources = streams(experiment.seed, Purpose.DROPOUT, round_, clients=clients)
+        sources = streams(experiment.seed, Purpose.DROPOUT, round_, clients=keys)
         drawn = [source.integers(2**SEED_BITS, size=steps) for source in sources]
         if drawn:
             seeds = np.stack(drawn)

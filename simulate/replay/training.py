@@ -77,11 +77,18 @@ def mini_batches(
 
     data = world.parts.data
     augmentation = world.plan.spec.local.augmentation
-    sources = (stream(world.seed, AUGMENTATION, round_, client) for client in clients)
+    keys = _keys(world, clients)
+    sources = (stream(world.seed, AUGMENTATION, round_, key) for key in keys)
     x = augmented(data.inputs(data.train_x[rows]), augmentation, sources)
     y = data.train_y[rows]
     steps = zip(x.unbind(1), y.unbind(1), sizes.T.tolist(), strict=True)
     return (Batch(*step) for step in steps)
+
+
+def _keys(world: World, clients: Sequence[int]) -> list[int]:
+    """What stands for clients in their random streams."""
+    keys: list[int] = world.parts.partition.stream_keys(np.asarray(clients)).tolist()
+    return keys
 
 
 def gradients(world: World, theta: Tensor, batch: Batch) -> Tensor:
@@ -255,7 +262,7 @@ def updates(
     starts: list[Tensor] = []
     batches: list[Batches] = []
     for client in clients:
-        source = stream(world.seed, CLIENT, round_, client)
+        source = stream(world.seed, CLIENT, round_, *_keys(world, [client]))
         records = world.parts.partition.records(client)
         batches.append(epochs(records, local.steps, local.batch_size, source))
         theta = start.of_client(client)

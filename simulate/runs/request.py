@@ -152,9 +152,9 @@ def prepare(request: Request, ranks: Ranks = SINGLE_PROCESS) -> Experiment:
     device = device_of(request.device, ranks)
     data, assigned = _data(request, chosen_scheme)
     by_record = entry.unit_under(request.plan) == "record"
-    if not by_record:
-        _check_people(request)
-    else:
+    if request.own_data is not None and request.source_of_noise != SEEDED:
+        request.own_data.require_separate_preparation(by_record=by_record)
+    if by_record:
         _check_unit(request, entry)
         require_disjoint(request.algorithm, chosen_scheme, assigned, len(data.train_y))
     records = None
@@ -213,17 +213,6 @@ def _check_unit(request: Request, entry: AlgorithmEntry) -> None:
             "write unit: record in the spec"
         )
         raise InputError.one("plan.unit", rule, request.plan.unit)
-
-
-def _check_people(request: Request) -> None:
-    """Raise where own records would be dealt to clients, and no person be one."""
-    is_dealt = request.own_data is not None and request.own_data.clients is None
-    if is_dealt and request.source_of_noise != SEEDED:
-        rule = (
-            "must name the client of each record (--client) for secure noise, or the "
-            "plan must protect records (unit: record); --noise seeded rehearses"
-        )
-        raise InputError.one("data.client", rule, "none")
 
 
 def _lowest_records(plan: Plan, assigned: ClientPartition) -> dict[str, int]:

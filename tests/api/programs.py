@@ -38,7 +38,7 @@ SIGNATURES = {
 _NUMBERS = "noise_multiplier=1.5, rounds=50, delta=1e-5"
 GUESSES: dict[str, str | None] = {
     "privplan.solve('spec.yaml', rounds=6)": 'write spec.replace({"rounds": ...})',
-    "privplan.account(noise_multiplier=1, sampling_ratio=0.1, rounds=1, delta=1e-5, accountants='rdp')['rdp']": None,
+    "privplan.account(plan.history('strict'), delta=1e-5, accountants='rdp')['rdp']": None,
     "assert privplan.__version__[0].isdigit()": None,
     "privplan.solve(privplan.preset('digits').plain())": None,
     "privplan.solve('spec.yaml')": None,

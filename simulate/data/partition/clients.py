@@ -11,7 +11,7 @@ import numpy as np
 
 from privplan.laws.law import Clients
 from privplan.plan import Plan
-from privplan.streams import Purpose, stream, streams
+from privplan.streams import Purpose, key_of_client, stream, streams
 
 Parts = tuple[int, ...]
 
@@ -43,6 +43,13 @@ class ClientPartition(Protocol):
 
     def sizes(self, clients: np.ndarray) -> np.ndarray:
         """Number of records of each of some clients [len(clients)]."""
+
+    def stream_keys(self, clients: np.ndarray) -> np.ndarray:
+        """What stands for each of some clients in its random streams [len(clients)].
+
+        It depends on nothing but the client itself, so that nobody's presence changes
+        what another client draws.
+        """
 
     def person(self, client: int) -> int | None:
         """The data set's number of a client's person; None for synthetic clients."""
@@ -94,6 +101,21 @@ class Partition:
         """As ``ClientPartition.sizes``."""
         sizes: np.ndarray = np.diff(self.starts)[clients]
         return sizes
+
+    def stream_keys(self, clients: np.ndarray) -> np.ndarray:
+        """As ``ClientPartition.stream_keys``: of names, where clients have any."""
+        if self._keys is None:
+            return clients
+        keys: np.ndarray = self._keys[clients]
+        return keys
+
+    @cached_property
+    def _keys(self) -> np.ndarray | None:
+        """The key of each client [clients]; None for clients that are only numbers."""
+        if self.names is None:
+            return None
+        names = np.concatenate(self.names)
+        return np.array([key_of_client(name) for name in names], np.int64)
 
     def person(self, client: int) -> int | None:
         """As ``ClientPartition.person``."""
@@ -159,6 +181,10 @@ class LazyPartition:
     def sizes(self, clients: np.ndarray) -> np.ndarray:
         """As ``ClientPartition.sizes``: equal for all clients."""
         return np.full(len(clients), self.size)
+
+    def stream_keys(self, clients: np.ndarray) -> np.ndarray:
+        """As ``ClientPartition.stream_keys``: their numbers."""
+        return clients
 
     def person(self, client: int) -> int | None:
         """As ``ClientPartition.person``: None."""
