@@ -7,7 +7,9 @@ SciPy is imported by the tests, since every command imports the laws.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,9 +23,7 @@ def total_p_value(counts: Sequence[int], clients: int, ratio: float) -> float:
     if total > trials:
         return 0.0
     if not 0 < ratio < 1:
-        if total == trials * ratio:
-            return 1.0
-        return 0.0
+        return float(total == trials * ratio)
     below = bdtr(total, trials, ratio)
     above = bdtrc(total - 1, trials, ratio) if total > 0 else 1.0
     return float(min(1.0, 2 * min(below, above)))
@@ -35,7 +35,7 @@ Draws = tuple[Sequence[int], np.ndarray, np.ndarray, int]
 # Exponents t of the Chernoff bounds; any grid gives valid ones. For a normal law
 # E[exp(t x)] is finite below t = 1/2 only.
 _EXPONENTS = np.geomspace(1e-3, 1e3, 200)
-_EXPONENTS = np.concatenate([-_EXPONENTS, _EXPONENTS[_EXPONENTS < 0.45]])
+_EXPONENTS_ABOVE = _EXPONENTS[_EXPONENTS < 0.45]
 _NO_VARIANCE = 1e-12  # a law of a single number up to rounding, which shows nothing
 _REACH = 40  # standard deviations: the chance of any other size is below 1e-100
 
@@ -72,25 +72,71 @@ def dispersion_p_value(
 
 def spread_p_value(*draws: Draws) -> float:
     """``dispersion_p_value`` for draws from any laws on whole numbers."""
-    # Logarithms of E[exp(t (X - x))] for each exponent t, with x the statistic.
-    log_bounds = np.zeros(len(_EXPONENTS))
+    terms = list(_terms(draws))
+    # Each draw is expected to add 1 to the statistic; the bound of the other tail is 1.
+    is_above = sum(term.statistic - term.draws for term in terms) >= 0
+    exponents = _EXPONENTS_ABOVE if is_above else -_EXPONENTS
+
+    def log_bound(index: int) -> float:
+        return sum(term.log_bound(exponents[index]) for term in terms)
+
+    log_chance = least_value(log_bound, len(exponents))
+    return min(1.0, 2 * math.exp(min(0.0, log_chance)))
+
+
+class _Term(NamedTuple):
+    """What draws from one law add to the logarithm of a Chernoff bound.
+
+    Attributes:
+        draws: their number.
+        statistic: sum of their squared distances from the mean, over the variance.
+        scaled_squares: the same of each size.
+        log_mass: logarithm of the chance of each size.
+    """
+
+    draws: int
+    statistic: float
+    scaled_squares: np.ndarray
+    log_mass: np.ndarray
+
+    def log_bound(self, exponent: float) -> float:
+        """Logarithm of E[exp(t (X - x))] at an exponent t, with x the statistic."""
+        # The largest logarithm is taken out, so that no exponential overflows.
+        logs = self.log_mass + exponent * self.scaled_squares
+        largest = float(logs.max())
+        log_moment = largest + math.log(np.exp(logs - largest).sum())
+        return self.draws * log_moment - exponent * self.statistic
+
+
+def _terms(draws: Iterable[Draws]) -> Iterator[_Term]:
+    """The terms of laws whose draws vary."""
     for counts, sizes, log_mass, zeros in draws:
         mass = np.exp(log_mass)
-        mean = float(mass @ sizes / mass.sum())
-        variance = float(mass @ (sizes - mean) ** 2 / mass.sum())
+        mass /= mass.sum()
+        mean = float(mass @ sizes)
+        squares = (sizes - mean) ** 2
+        variance = float(mass @ squares)
         if variance < _NO_VARIANCE:
             continue
-        squares = float(np.sum((np.asarray(counts) - mean) ** 2)) + zeros * mean**2
-        scaled_squares = (sizes - mean) ** 2 / variance
-        for index, exponent in enumerate(_EXPONENTS):
-            # The largest logarithm is taken out, so that no exponential overflows.
-            logs = log_mass + exponent * scaled_squares
-            largest = logs.max()
-            log_moment = largest + math.log(np.exp(logs - largest).sum())
-            log_bounds[index] += (
-                len(counts) + zeros
-            ) * log_moment - exponent * squares / variance
-    return float(min(1.0, 2 * np.exp(min(0.0, log_bounds.min()))))
+        statistic = float(np.sum((np.asarray(counts) - mean) ** 2)) + zeros * mean**2
+        yield _Term(
+            len(counts) + zeros, statistic / variance, squares / variance, log_mass
+        )
+
+
+def least_value(convex: Callable[[int], float], length: int) -> float:
+    """Least value of a convex function at 0, ..., length - 1, by ternary search."""
+    convex = cache(convex)
+    low = 0
+    high = length - 1
+    while high - low > 2:
+        left = low + (high - low) // 3
+        right = high - (high - low) // 3
+        if convex(left) <= convex(right):
+            high = right
+        else:
+            low = left
+    return min(map(convex, range(low, high + 1)))
 
 
 def participation_law(rounds: Mapping[float, int]) -> np.ndarray:

@@ -21,7 +21,6 @@ from privplan.verification.checks.check import (
 from privplan.verification.checks.cohort_p_values import (
     hypergeometric_p_value,
     neighbours_p_value,
-    overlap,
     overlaps_p_value,
 )
 from privplan.verification.checks.regenerated_cohorts import (
@@ -167,7 +166,7 @@ def _dependent_rounds(cohorts: Cohorts, n: int, level: float) -> Iterator[str]:
         ]
         if not pairs:
             continue
-        overlaps = [overlap(left, frozenset(right)) for left, right in pairs]
+        overlaps = [len({*left}.intersection(right)) for left, right in pairs]
         sizes = [(len(left), len(right)) for left, right in pairs]
         if overlaps_p_value(overlaps, sizes, n) < level / LAGS:
             expected = sum(left * right for left, right in sizes) / n

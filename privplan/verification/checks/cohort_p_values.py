@@ -7,11 +7,13 @@ project, and those of different rounds are independent.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
-from functools import cache, lru_cache
+from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from scipy.special import gammaln
+
+from privplan.laws.participation import least_value
 
 # Exponents among which a Chernoff bound takes the best. Each of them gives a bound.
 _EXPONENTS = np.geomspace(1e-3, 20, 120)
@@ -27,15 +29,13 @@ def oddest_client(
         law: probability of each number, from 0.
         clients: of the group, among whom the oddest was chosen: a union bound.
     """
-    below = np.cumsum(law)
-    above = np.cumsum(law[::-1])[::-1]
     inside = np.minimum(counts, len(law) - 1)
-    smaller_tails = np.minimum(below[inside], above[inside])
-    chances = np.where(counts < len(law), smaller_tails, 0.0)
+    chances = np.where(counts < len(law), _smaller_tails(law)[inside], 0.0)
     oddest = int(np.argmin(chances))
     return oddest, float(min(1.0, 2 * clients * chances[oddest]))
 
 
+@lru_cache(maxsize=512)  # sizes of cohorts repeat, at each distance of rounds
 def hypergeometric(
     population: int, marked: int, draws: int
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -60,8 +60,7 @@ def hypergeometric_p_value(
 ) -> float:
     """Exact two-sided p-value of the number of marked clients in a uniform draw."""
     # The law is symmetric in marked and drawn clients, so the cache needs half of them.
-    smaller = min(marked, draws)
-    larger = max(marked, draws)
+    smaller, larger = sorted((marked, draws))
     smallest_count, chances = _hypergeometric_p_values(population, smaller, larger)
     index = count - smallest_count
     if 0 <= index < len(chances):
@@ -75,10 +74,16 @@ def _hypergeometric_p_values(
 ) -> tuple[int, np.ndarray]:
     """Smallest number of marked clients, and the p-values of it and of each above."""
     values, log_mass = hypergeometric(population, marked, draws)
-    mass = np.exp(log_mass)
+    tails = _smaller_tails(np.exp(log_mass))
+    return int(values[0]), np.minimum(1.0, 2 * tails)
+
+
+def _smaller_tails(mass: np.ndarray) -> np.ndarray:
+    """The smaller chance, of each number, to be at most or at least that."""
     below = np.cumsum(mass)
     above = np.cumsum(mass[::-1])[::-1]
-    return int(values[0]), np.minimum(1.0, 2 * np.minimum(below, above))
+    tails: np.ndarray = np.minimum(below, above)
+    return tails
 
 
 def overlaps_p_value(
@@ -122,7 +127,6 @@ def _log_chernoff(
     log_mass = np.concatenate([log_mass for _, log_mass in terms])
     sign = 1.0 if is_above else -1.0
 
-    @cache
     def log_bound(index: int) -> float:
         """Sum of log E[exp(t X)] - t x, all laws together, at an exponent t."""
         exponent = sign * float(_EXPONENTS[index])
@@ -133,26 +137,7 @@ def _log_chernoff(
         log_moments = float(repetitions @ (largest + np.log(sums)))
         return log_moments - exponent * overlap_sum
 
-    return _minimum(log_bound, len(_EXPONENTS))
-
-
-def _minimum(convex: Callable[[int], float], length: int) -> float:
-    """Least value of a convex function at 0, ..., length - 1, by ternary search."""
-    low = 0
-    high = length - 1
-    while high - low > 2:
-        left = low + (high - low) // 3
-        right = high - (high - low) // 3
-        if convex(left) <= convex(right):
-            high = right
-        else:
-            low = left
-    return min(convex(index) for index in range(low, high + 1))
-
-
-def overlap(left: Collection[int], right: frozenset[int]) -> int:
-    """Number of clients in both cohorts."""
-    return len(right.intersection(left))
+    return least_value(log_bound, len(_EXPONENTS))
 
 
 def neighbours_p_value(
@@ -177,11 +162,11 @@ def neighbours_p_value(
     count = 0
     for cohort in cohorts:
         size = len(cohort)
-        drawn = np.asarray(cohort, dtype=np.int64)
-        firsts = drawn[drawn // distance % 2 == 0]
-        count += int(np.isin(firsts + distance, drawn).sum())
-        if n > 1:
-            mean += pairs * size * (size - 1) / (n * (n - 1))
+        partners = {
+            position + distance for position in cohort if position // distance % 2 == 0
+        }
+        count += len(partners.intersection(cohort))
+        mean += pairs * size * (size - 1) / max(1, n * (n - 1))
     if count <= mean or mean == 0:
         return 1.0
     return float(np.exp(min(0.0, count - mean - count * np.log(count / mean))))
