@@ -94,7 +94,7 @@ def test_of_runs_and_books(folder, tmp_path, name):
 
 def test_of_specs_and_plans(folder, tmp_path):
     plan = tmp_path / "plan.json"
-    swept = ("what-if", folder / "spec.yaml", "--vary", "rounds=20:40:10")
+    swept = ("what-if", folder / "spec.yaml", "--vary", "rounds=20:40:2")
     commands = [
         ("solve", folder / "spec.yaml", "--details", "-o", plan),
         ("explain", plan),

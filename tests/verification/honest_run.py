@@ -40,7 +40,17 @@ def plan(the_spec=None):
 
 
 def releases(the_plan, seed=1):
-    """One release per round and group, drawn as planned."""
+    """One release per round and group, drawn as planned, and once in a process."""
+    key = (the_plan.digest, seed)
+    if key not in _DRAWN:
+        _DRAWN[key] = _drawn(the_plan, seed)
+    return list(_DRAWN[key])
+
+
+_DRAWN: dict[tuple[str, int], list[record.ReleaseRecord]] = {}
+
+
+def _drawn(the_plan, seed):
     generator = np.random.default_rng(seed)
     release_records = []
     for number in range(1, the_plan.spec.rounds + 1):
@@ -60,18 +70,17 @@ def releases(the_plan, seed=1):
                 factor=RULES["mean"](group, the_plan),
             )
             noise = generator.normal(0, std, DIMENSION)
+            squares = float((noise**2).sum())
             release_records.append(
                 record.ReleaseRecord(
                     round=number,
                     family="gaussian",
                     noise_std=std,
                     dimension=DIMENSION,
-                    noise_sum_squares=float((noise**2).sum()),
+                    noise_sum_squares=squares,
                     noise_state=digest([seed, number, group.name])[:LETTERS],
                     shares=(share,),
-                    residual=record.Residual(
-                        sum_squares=float((noise**2).sum()), along_sum=noise[0]
-                    ),
+                    residual=record.Residual(sum_squares=squares, along_sum=noise[0]),
                 )
             )
     return release_records

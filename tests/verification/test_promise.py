@@ -69,7 +69,9 @@ def test_a_contradiction_is_bad_input_that_names_the_field(field, tmp_path):
     "change", [_group("noise_multiplier", 1.5), _group("noise_multiplier", 16.0)]
 )
 def test_noise_that_the_certificate_does_not_follow_is_found(change, tmp_path):
+    """Also after the genuine plan was read, whose bounds are stored."""
     honest_run.write_run(tmp_path)
+    Plan.load(tmp_path)
     rewritten(tmp_path / PLAN, change)
     assert "must be what the plan's releases cost" in verify(tmp_path).stderr
 

@@ -15,8 +15,6 @@ from simulate.attacks.measures import Candidates, better, null_scores, scores
 from simulate.attacks.report import attacks_on_run
 from tests.simulate.attacks.test_command import _command, call  # noqa: F401
 
-library = pytest.importorskip("torchmetrics.functional.image.lpips")
-
 
 def _alexnet():
     """The features of torchvision's AlexNet."""
@@ -72,6 +70,8 @@ def alone(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["alex", "vgg"])
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 70, 66)])
 def test_distances_are_those_of_torchmetrics(name, shape, alone, monkeypatch):
+    # Imported here, since every worker loads each file.
+    library = pytest.importorskip("torchmetrics.functional.image.lpips")
     features = _stored(name, alone / "home" / "hub" / "checkpoints")
     monkeypatch.setattr(library, "_get_tv_model_features", lambda *_: features)
     images = torch.rand(2, *shape)
