@@ -51,7 +51,8 @@ _LARGEST_SLACK = 2e-3
 # Epsilon below which its exact value tells a search nothing.
 _STEEP = 1e-2
 # From so many rounds on, and below such a sampling ratio, a bound is computed no more
-# closely than decides on the budget: a closer one takes much longer.
+# closely than decides on the budget: a closer one takes much longer. So does any bound
+# of a whole run whose noise is correlated by a running sum.
 _MANY_ROUNDS = 100_000
 _SMALL_RATIO = 1e-3
 # Of the coarse bounds that tell where a search starts.
@@ -61,6 +62,8 @@ _ALIKE = 0.95
 # Coarse epsilons at most, and the step after which none is worth it.
 _MOST_GUESSES = 8
 _LAST_GUESSED_STEP = 5e-3
+# The same where a bound takes ten times as long as an estimate.
+_LAST_STEP_OF_TABLES = 1e-3
 # Slopes of log epsilon outside of these tell nothing.
 _LEAST_SLOPE = 0.05
 _MOST_SLOPE = 100
@@ -70,6 +73,8 @@ _ABOVE_LEAST = 1.0001
 _MOST_INVERSE_SQUARE = 700.0
 # Where a search for delta starts without a bound: -log delta of about 6e-6.
 _USUAL_LOG_DELTA = 12.0
+# The noise at which laws are asked what they cover: none computes tables for so much.
+_MUCH_NOISE = 2 * NOISE_RANGE[1]
 _RANGES = {
     "noise_multiplier": NOISE_RANGE,
     "sampling_ratio": (LEAST_RATIO, 1.0),
@@ -203,9 +208,13 @@ def solve(
         if not integer:
             slack = min(_SLACK / target.epsilon, _LARGEST_SLACK)
             enough = max(2 * tolerance, slack)
+    last_step = _LAST_GUESSED_STEP
+    if not integer and target.sampling.law.rank_one_factors() is not None:
+        enough = max(enough, 2 * tolerance)
+        last_step = _LAST_STEP_OF_TABLES
     slope = 1.0
     if target.accountant.name == PLD and not start_is_close:
-        start, slope = _estimated_start(target, history, start, low, high)
+        start, slope = _estimated_start(target, history, start, low, high, last_step)
     return largest_affordable(
         spent,
         target.epsilon,
@@ -275,6 +284,7 @@ def _estimated_start(
     start: float,
     low: float,
     high: float,
+    last_step: float,
 ) -> _Guess:
     """The solution by secants of coarse bounds, about, and the slope of log epsilon."""
     from privplan.accounting.pld.accountant import PldAccountant
@@ -309,7 +319,7 @@ def _estimated_start(
         is_beyond = following >= high == end_of_range
         if not low < following < high:
             following = high if is_beyond else (low + high) / 2
-        is_settled = abs(following - argument) < _LAST_GUESSED_STEP
+        is_settled = abs(following - argument) < last_step
         argument = following
         if is_beyond or is_settled:
             break
@@ -353,7 +363,7 @@ def checked_target(
         chosen = accountant
     target = CalibrationTarget(epsilon, delta, law, Relation(relation), chosen)
     ratio = 1.0 if target.sampling.law.everyone else 0.5
-    reason = chosen.why_not(target.history(1.0, ratio, 1), target.relation)
+    reason = chosen.why_not(target.history(_MUCH_NOISE, ratio, 1), target.relation)
     if reason is not None:
         raise UnsupportedError(f"{chosen.name}: {reason}")
     return target
@@ -410,7 +420,8 @@ def calibrate(
         relation: which data sets are neighbours.
         accountant: whose upper bound keeps the budget.
         rtol: relative tolerance of a noise multiplier or a ratio. At sampling ratios
-            below 1e-3 and from 100,000 rounds on, twice that of epsilon is enough.
+            below 1e-3, from 100,000 rounds on, and where one running sum correlates the
+            noise of a run, twice that of epsilon is enough.
         near: a first guess of a noise multiplier.
 
     Raises:

@@ -146,6 +146,7 @@ def account_command(
     if picture:
         picture_name(picture)
 
+    context.with_resource(render.watched())
     composed = composition(**releases)
     curve = None
     if picture is None:
@@ -267,9 +268,10 @@ def calibrate_command(
     from privplan.accounting.composition import calibrated_composition
     from privplan.cli import render
 
-    value, solved = calibrated_composition(
-        solve_for, epsilon, accountant=accountant, **releases
-    )
+    with render.watched():
+        value, solved = calibrated_composition(
+            solve_for, epsilon, accountant=accountant, **releases
+        )
     rows = solved.certify(list(dict.fromkeys([accountant, "pld", "rdp"])))
     if form == "json":
         answer = {"solved_for": solve_for, "value": value, "budget": epsilon}

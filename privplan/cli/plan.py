@@ -277,7 +277,8 @@ def solve_command(
 
         picture_name(plot)
     expect = question.expectation(problem)
-    solved = question.plan(problem, expect)
+    with render.watched():
+        solved = question.plan(problem, expect)
 
     findings: dict[str, Finding] = {}
     if prove:

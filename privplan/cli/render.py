@@ -337,6 +337,18 @@ def progress(
         yield report
 
 
+@contextmanager
+def watched() -> Iterator[None]:
+    """Show the progress of what the accountants compute."""
+    from privplan.accounting.progress import WATCH
+
+    token = WATCH.set(progress)
+    try:
+        yield
+    finally:
+        WATCH.reset(token)
+
+
 def _lines(title: str) -> Callable[[int, int], None]:
     """Reports of progress by lines.
 

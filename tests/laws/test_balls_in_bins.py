@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from numpy.random import default_rng
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from privplan.accounting.calibrate import calibrate
 from privplan.accounting.pld import balls_in_bins, option_chain
 from privplan.accounting.pld.accountant import PldAccountant
 from privplan.accounting.pld.allocation import allocation_pairs
@@ -21,6 +24,7 @@ from privplan.accounting.pld.balls_in_bins import (
     rough_epsilon,
 )
 from privplan.accounting.pld.profile import delta_of, gaussian_delta
+from privplan.accounting.progress import WATCH, Report
 from privplan.accounting.release import History, Release, SamplingLaw
 from privplan.errors import InputError
 from privplan.laws.law import DominatingPairs, Relation
@@ -282,6 +286,44 @@ def test_an_estimate_of_a_large_budget_is_near_the_bound(sigma: float) -> None:
     bound, _ = deltas(balls_in_bins_pairs(factors, sigma), 8.0)
     epsilon = estimated_epsilon(factors, sigma, bound, 8.0)
     assert epsilon == pytest.approx(8.0, rel=2e-2)
+
+
+def test_a_calibration_takes_few_bounds_and_says_how_far_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bound = balls_in_bins._upper
+    sigmas = []
+    reports = []
+
+    def counted(factors: RankOneFactors, sigma: float) -> Any:
+        sigmas.append(sigma)
+        return bound(factors, sigma)
+
+    @contextmanager
+    def watch(title: str) -> Iterator[Report]:
+        assert title == "prices over 9 rounds"
+        yield lambda done, total: reports.append((done, total))
+
+    monkeypatch.setattr(balls_in_bins, "_upper", counted)
+    token = WATCH.set(watch)
+    epsilon = 1.4
+    sigma = calibrate(
+        "noise_multiplier",
+        epsilon,
+        1e-5,
+        sampling_ratio=1.0,
+        rounds=1,
+        sampling="balls_in_bins:9",
+    )
+    WATCH.reset(token)
+    assert len(sigmas) <= 3
+    assert sigmas == pytest.approx([sigma] * len(sigmas), rel=5e-3)
+    assert reports[:8] == [(round_, 8) for round_ in range(1, 9)]
+
+    # Of the budget less than a thirtieth of a percent is left.
+    history = History.repeated(Release(sigma, 1.0, SamplingLaw("balls_in_bins:9")), 1)
+    spent = PldAccountant().epsilon(history, 1e-5, Relation.ADD_REMOVE).upper
+    assert epsilon * (1 - 3e-4) < spent <= epsilon
 
 
 def test_less_noise_hides_less_and_other_runs_compose() -> None:

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from privplan.accounting.pld.pairs import UNIT, Array
+from privplan.accounting.progress import WATCH
 from privplan.laws.rank_one import RankOneFactors
 
 # Gauss and Legendre's rule on a cell of outcomes z. Its error is at most 64/15 M
@@ -45,7 +46,7 @@ _REACH_OF_FALL = 4.0
 # has 5.7e-14).
 _UNITS_OF_ROUND = 2048
 # Elements of the table of prices that are gathered at a time: they stay in the cache.
-_GATHERED = 1 << 16
+_GATHERED = 1 << 17
 # Larger exponents would overflow; their terms are beyond all strikes.
 _LARGEST_EXPONENT = 690.0
 
@@ -158,12 +159,15 @@ def option_prices(
     w = _grid(chain, 0, call, spacing)
     tables = [_first_table(chain, strikes, call, w) for strikes in sets_of_strikes]
     units = 4 * _UNITS_OF_ROUND
-    for t in range(1, chain.rounds):
-        units += _UNITS_OF_ROUND + 2 * len(w) + t
-        nodes = _nodes(chain, t, call, _grid(chain, t, call, spacing), w)
-        w = nodes.w
-        for index, strikes in enumerate(sets_of_strikes):
-            tables[index] = _next_table(chain, strikes, call, t, nodes, tables[index])
+    with WATCH.get()(f"prices over {chain.rounds} rounds") as report:
+        for t in range(1, chain.rounds):
+            units += _UNITS_OF_ROUND + 2 * len(w) + t
+            nodes = _nodes(chain, t, call, _grid(chain, t, call, spacing), w)
+            w = nodes.w
+            for index, strikes in enumerate(sets_of_strikes):
+                table = tables[index]
+                tables[index] = _next_table(chain, strikes, call, t, nodes, table)
+            report(t, chain.rounds - 1)
     # The product of 1 + u over so many units, each half of UNIT.
     rounding = math.exp(units * UNIT)
     return [table.prices[0] * rounding for table in tables]
@@ -304,10 +308,10 @@ def _next_table(
     # most its strike.
     means = chain.term(t, nodes.w, chain.deviations[t])
     if call:
-        prices += (nodes.weights * shifts.beyond).sum(axis=1)[:, None]
         moved = np.append(chain.a[t] * chain.b[:t], chain.d[t])
-        outside = means * ndtr(moved - nodes.high)
-        prices += outside.sum(axis=1)[:, None]
+        outside = (means * ndtr(moved - nodes.high)).sum(axis=1)
+        outside += (nodes.weights * shifts.beyond).sum(axis=1)
+        prices += outside[:, None]
     else:
         prices += ndtr(nodes.low) * np.maximum(strikes.values(t), 0.0)
     return _Table(means.sum(axis=1), prices)
