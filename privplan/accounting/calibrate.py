@@ -62,8 +62,10 @@ _ALIKE = 0.95
 # Coarse epsilons at most, and the step after which none is worth it.
 _MOST_GUESSES = 8
 _LAST_GUESSED_STEP = 5e-3
-# The same where a bound takes ten times as long as an estimate.
+# The same where a bound takes ten times as long as an estimate, and how far epsilon may
+# then stay below its budget, in tolerances: 0.04% by default.
 _LAST_STEP_OF_TABLES = 1e-3
+_ENOUGH_OF_TABLES = 4
 # Slopes of log epsilon outside of these tell nothing.
 _LEAST_SLOPE = 0.05
 _MOST_SLOPE = 100
@@ -210,7 +212,7 @@ def solve(
             enough = max(2 * tolerance, slack)
     last_step = _LAST_GUESSED_STEP
     if not integer and target.sampling.law.rank_one_factors() is not None:
-        enough = max(enough, 2 * tolerance)
+        enough = max(enough, _ENOUGH_OF_TABLES * tolerance)
         last_step = _LAST_STEP_OF_TABLES
     slope = 1.0
     if target.accountant.name == PLD and not start_is_close:
@@ -420,8 +422,8 @@ def calibrate(
         relation: which data sets are neighbours.
         accountant: whose upper bound keeps the budget.
         rtol: relative tolerance of a noise multiplier or a ratio. At sampling ratios
-            below 1e-3, from 100,000 rounds on, and where one running sum correlates the
-            noise of a run, twice that of epsilon is enough.
+            below 1e-3 and from 100,000 rounds on, twice that of epsilon is enough; four
+            times where one running sum correlates the noise of a run.
         near: a first guess of a noise multiplier.
 
     Raises:

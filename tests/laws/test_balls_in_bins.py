@@ -320,10 +320,10 @@ def test_a_calibration_takes_few_bounds_and_says_how_far_they_are(
     assert sigmas == pytest.approx([sigma] * len(sigmas), rel=5e-3)
     assert reports[:8] == [(round_, 8) for round_ in range(1, 9)]
 
-    # Of the budget less than a thirtieth of a percent is left.
+    # Of the budget at most four tolerances are left.
     history = History.repeated(Release(sigma, 1.0, SamplingLaw("balls_in_bins:9")), 1)
     spent = PldAccountant().epsilon(history, 1e-5, Relation.ADD_REMOVE).upper
-    assert epsilon * (1 - 3e-4) < spent <= epsilon
+    assert epsilon * (1 - 4.1e-4) < spent <= epsilon
 
 
 def test_less_noise_hides_less_and_other_runs_compose() -> None:
