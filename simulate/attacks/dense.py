@@ -22,7 +22,7 @@ from simulate.models import layers as parts
 from simulate.models.layers import Linear
 from simulate.models.network import Model
 
-_BLOCK_ROWS = 4096  # of a weight matrix that are copied in float64 at a time
+BLOCK_ROWS = 4096  # of a weight matrix that are copied in float64 at a time
 _TINY = 1e-300  # stands for the norm of a gradient of zeros
 
 
@@ -50,7 +50,7 @@ def ratio(weight: Tensor, bias: Tensor) -> DenseInput:
     # [outputs] @ [outputs, inputs]: no copy.
     inputs = (bias @ weight).double() / squares
     # In blocks of rows: a copy of a large matrix in float64 needs too much memory.
-    blocks = torch.split(weight, _BLOCK_ROWS)
+    blocks = torch.split(weight, BLOCK_ROWS)
     norm = math.sqrt(sum(float(block.double().square().sum()) for block in blocks))
     explained = float(inputs.square().sum()) * squares
     unexplained = math.sqrt(max(0.0, norm * norm - explained))

@@ -74,7 +74,7 @@ def dense_objective(views: Sequence[View]) -> Objective | None:
         mask=torch.stack([view.mask[:size] for view in views]),
         features=torch.stack([fit.inputs for fit in fits]),
         slopes=torch.stack(slopes),
-        pool_scales=_pool_scales(layers, bodies[0], views[0].model.input_shape),
+        pool_scales=_pool_scales(layers, bodies, views[0].model.input_shape),
         has_one_record=views[0].records == 1,
     )
 
@@ -90,7 +90,7 @@ class _BelowDense:
         mask: 1 where a gradient is released [K, d].
         features: inputs of the dense layer [K, features].
         slopes: gradients by these, up to a factor [K, features].
-        pool_scales: standard deviation of each pool's input.
+        pool_scales: standard deviations of the inputs of pools [K, pools].
         has_one_record: whether the features are those of an image.
     """
 
@@ -100,20 +100,18 @@ class _BelowDense:
     mask: Tensor
     features: Tensor
     slopes: Tensor
-    pool_scales: list[float]
+    pool_scales: Tensor
     has_one_record: bool
 
     def __call__(self, inputs: Tensor, share: float) -> Tensor:
         """Distance of dummy images [K] from what is released."""
-        temperature = _temperature(share)
-        temperatures = [scale * temperature for scale in self.pool_scales]
         gradient = grad(
-            partial(self._pseudo_loss, temperatures=temperatures), has_aux=True
+            partial(self._pseudo_loss, temperature=_temperature(share)), has_aux=True
         )
         # One body of all releases is not copied for each.
         bodies = self.bodies[0] if self._is_shared else self.bodies
-        by_release = vmap(gradient, in_dims=(None if self._is_shared else 0, 0, 0))
-        gradients, outputs = by_release(bodies, inputs, self.slopes)
+        by_release = vmap(gradient, in_dims=(None if self._is_shared else 0, 0, 0, 0))
+        gradients, outputs = by_release(bodies, inputs, self.slopes, self.pool_scales)
         distance = inputs.new_zeros(len(inputs))
         if self.bodies.shape[1]:
             released = gradients * self.mask
@@ -130,10 +128,15 @@ class _BelowDense:
         return bool((self.bodies == self.bodies[0]).all())
 
     def _pseudo_loss(
-        self, theta: Tensor, x: Tensor, slope: Tensor, temperatures: Sequence[float]
+        self,
+        theta: Tensor,
+        x: Tensor,
+        slope: Tensor,
+        scales: Tensor,
+        temperature: float,
     ) -> tuple[Tensor, Tensor]:
         """<slope, features>, whose gradient is the released one; and the features."""
-        outputs = _forward(self.layers, theta, x, temperatures).flatten(1)
+        outputs = _forward(self.layers, theta, x, scales, temperature).flatten(1)
         return (outputs @ slope).sum(), outputs
 
 
@@ -159,25 +162,36 @@ def _temperature(share: float) -> float:
 
 
 def _pool_scales(
-    layers: tuple[Layer, ...], theta: Tensor, shape: tuple[int, ...]
-) -> list[float]:
-    """Standard deviation of each pool's input on normal images."""
+    layers: tuple[Layer, ...], bodies: Tensor, shape: tuple[int, ...]
+) -> Tensor:
+    """Standard deviations of the inputs of pools on normal images [K, pools].
+
+    Args:
+        layers: below the dense layer.
+        bodies: their parameters [K, d].
+        shape: of an image.
+    """
     source = torch.Generator().manual_seed(0)
-    normal = torch.randn(_NORMAL_IMAGES, *shape, generator=source).to(theta.device)
-    scales = []
-    for index, layer in enumerate(layers):
-        if isinstance(layer, Pool):
+    normal = torch.randn(_NORMAL_IMAGES, *shape, generator=source).to(bodies.device)
+    pools = [index for index, layer in enumerate(layers) if isinstance(layer, Pool)]
+    scales = bodies.new_zeros(len(bodies), len(pools))
+    for release, theta in enumerate(bodies):
+        for pool, index in enumerate(pools):
             before = layers[:index]
             values = parts.forward(before, theta[: parts.count(before)], normal)
-            scales.append(float(values.std()))
+            scales[release, pool] = values.std()
     return scales
 
 
 def _forward(
-    layers: tuple[Layer, ...], theta: Tensor, x: Tensor, temperatures: Sequence[float]
+    layers: tuple[Layer, ...],
+    theta: Tensor,
+    x: Tensor,
+    scales: Tensor,
+    temperature: float,
 ) -> Tensor:
-    """Outputs of layers below a dense one, each pool at its temperature."""
-    remaining = iter(temperatures)
+    """Outputs of layers below a dense one, each pool at a temperature of its scale."""
+    remaining = iter(scales)
     for layer, part in zip(layers, parts.split(layers, theta), strict=True):
         match layer:
             case Conv():
@@ -185,14 +199,14 @@ def _forward(
             case Relu(leak):
                 x = functional.leaky_relu(x, leak)
             case Pool():
-                x = _pooled(x, next(remaining))
+                x = _pooled(x, next(remaining), temperature)
     return x
 
 
-def _pooled(x: Tensor, temperature: float) -> Tensor:
+def _pooled(x: Tensor, scale: Tensor, temperature: float) -> Tensor:
     """Mean over squares of 2 x 2 pixels weighted by softmax(pixels / temperature).
 
-    At temperature 0 the maximum.
+    The temperature is in units of the scale; at 0 the mean is the maximum.
     """
     if temperature == 0:
         return functional.max_pool2d(x, 2)
@@ -201,12 +215,21 @@ def _pooled(x: Tensor, temperature: float) -> Tensor:
     width = x.shape[-1] // 2 * 2
     upper = x[..., 0:height:2, :]
     lower = x[..., 1:height:2, :]
-    corners = torch.stack(
-        [
-            upper[..., 0:width:2],
-            upper[..., 1:width:2],
-            lower[..., 0:width:2],
-            lower[..., 1:width:2],
-        ]
-    )
-    return (corners * (corners / temperature).softmax(0)).sum(0)
+    corners = [
+        upper[..., 0:width:2],
+        upper[..., 1:width:2],
+        lower[..., 0:width:2],
+        lower[..., 1:width:2],
+    ]
+    # A softmax of four values per square, by its definition: PyTorch's own, of a
+    # batched function of which gradients are taken twice, takes three times as long.
+    # The largest is subtracted so that no exponential overflows; it cancels.
+    largest = functional.max_pool2d(x.detach(), 2)
+    sharpness = 1 / (temperature * scale)
+    total = torch.zeros_like(largest)
+    weights = torch.zeros_like(largest)
+    for corner in corners:
+        weight = ((corner - largest) * sharpness).exp()
+        total = total + corner * weight
+        weights = weights + weight
+    return total / weights

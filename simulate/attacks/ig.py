@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import torch
 from torch import Tensor
 
 from simulate.attacks.bodies import body_gradient
@@ -31,7 +30,7 @@ from simulate.attacks.descent import (
     input_limits,
     pixels_of,
 )
-from simulate.attacks.hypernetwork_objective import generator
+from simulate.attacks.hypernetwork_objective import first_normals
 from simulate.attacks.matching import (
     Matching,
     closed_form_or_gradients,
@@ -85,7 +84,7 @@ def ig_paper(
     if first.kind == "nothing":
         return nothing_released(views)
     shape = image_shape(views)
-    start = torch.randn(shape, generator=generator(options.seed, 2))
+    start = first_normals(len(views), shape[1:], options.seed, 2)
     matching = gradient_matching(views, shape[1], options.seed)
     start = start.to(first.parameters.device)
     return inverted(matching, views, start, PAPER, options, progress)

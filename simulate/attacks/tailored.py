@@ -31,7 +31,7 @@ from simulate.attacks.bodies import of_parameters
 from simulate.attacks.descent import Descent, Progress, grey_inputs, minimise
 from simulate.attacks.hypernetwork_objective import (
     first_embeddings,
-    generator,
+    first_normals,
     updates_of,
 )
 from simulate.attacks.ig import OURS, inverted
@@ -75,18 +75,18 @@ def _recovered(
     """Releases as updates of the recovered bodies, and the distances left [K]."""
     updates = updates_of(views)
     embeddings = first_embeddings(views, options.seed).requires_grad_()
-    shape = (len(views), views[0].hypernetwork.generated_size)
-    drawn = torch.randn(shape, generator=generator(options.seed, 3))
+    size = views[0].hypernetwork.generated_size
+    drawn = first_normals(len(views), (size,), options.seed, 3)
     differences = (_FIRST_DIFFERENCES * drawn).to(embeddings.device).requires_grad_()
 
     def distance(share: float) -> Tensor:
-        hidden, _ = updates.body(embeddings)
+        hidden = updates.hidden(embeddings)
         return updates.distance(embeddings, hidden, differences)
 
     stage = options.checkpoint.stage("embedding")
     minimise(distance, [embeddings, differences], EMBEDDING, steps, stage, progress)
     with torch.no_grad():
-        _, bodies = updates.body(embeddings)
+        bodies = updates.bodies(updates.hidden(embeddings))
         distances = distance(1.0)
     recovered = zip(views, bodies, differences.detach(), strict=True)
     return [of_parameters(*of_view) for of_view in recovered], distances

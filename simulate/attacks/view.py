@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -223,6 +224,12 @@ def view_of(
     )
 
 
+@lru_cache(maxsize=1)
+def _every_index(length: int) -> Tensor:
+    """All indices of a vector, stored once: those of a hypernetwork are millions."""
+    return torch.arange(length)
+
+
 def _public(
     experiment: Experiment, progress: Progress, released: Released, length: int
 ) -> tuple[Kind, Tensor, Tensor]:
@@ -233,7 +240,7 @@ def _public(
         return "nothing", progress.theta[:0], torch.empty(0, dtype=torch.int64)
     coordinates = released_coordinates(experiment, progress.round + 1)
     if split.dimension(model) != model.parameters and released.client is None:
-        return "hypernetwork", progress.theta[:length], torch.arange(length)
+        return "hypernetwork", progress.theta[:length], _every_index(length)
     clients = np.array([0 if released.client is None else released.client])
     start = experiment.personal_start
     personal = None if start is None else start.to(progress.theta.device)[None]

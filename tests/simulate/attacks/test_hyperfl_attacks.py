@@ -1,5 +1,7 @@
 """HyperFL's attacks: ROG with its decoder, the tailored one, IG on all unknowns."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.testing import assert_close
@@ -11,7 +13,12 @@ from simulate.attacks import decoder as decoders
 from simulate.attacks import measures
 from simulate.attacks.decoder import DecoderData, decoder, shrunk
 from simulate.attacks.descent import Descent
-from simulate.attacks.hypernetwork_objective import first_embeddings, updates_of
+from simulate.attacks.hypernetwork_objective import (
+    Factors,
+    factored,
+    first_embeddings,
+    updates_of,
+)
 from simulate.attacks.settings import PlanRound
 from simulate.attacks.view import ATTACKS, Options, white
 from simulate.data.registry import load
@@ -118,7 +125,8 @@ def test_the_distance_of_hypernetworks_is_that_of_their_whole_gradients(dense):
     updates = updates_of(views)
     embeddings = first_embeddings(views, 5)
     slopes = torch.randn(2, views[0].hypernetwork.generated_size)
-    hidden, bodies = updates.body(embeddings)
+    hidden = updates.hidden(embeddings)
+    bodies = updates.bodies(hidden)
     generated = views[0].hypernetwork.generated(
         views[0].parameters[None], embeddings[None]
     )
@@ -131,6 +139,73 @@ def test_the_distance_of_hypernetworks_is_that_of_their_whole_gradients(dense):
         whole = torch.cat([of_layer, inner, of_heads, slopes[index]])
         cosine = torch.nn.functional.cosine_similarity(whole, view.gradient, dim=0)
         assert_close(distances[index], 1 - cosine, atol=1e-4, rtol=1e-4)
+
+
+def _release_with_rank(rank, rounding):
+    """A matrix of a rank, in float32, to which noise of a norm is added."""
+    source = torch.Generator().manual_seed(4)
+    left = torch.randn(500, rank, generator=source, dtype=torch.float64)
+    right = torch.randn(rank, 12, generator=source, dtype=torch.float64)
+    noise = torch.randn(500, 12, generator=source, dtype=torch.float64)
+    return (left @ right + noise * (rounding / noise.norm())).float()
+
+
+@pytest.mark.parametrize("rank", [1, 3, 12])
+def test_what_rounding_explains_is_left_out_and_nothing_else(rank):
+    rounding = 1e-3
+    matrix = _release_with_rank(rank, 0.9 * rounding)
+    left, right = factored(matrix, rounding)
+    assert right.shape == (rank, 12)
+    assert (matrix - left @ right).norm() <= rounding
+    # With less rounding than there is noise, nothing may be left out.
+    whole_left, whole_right = factored(matrix, 1e-6)
+    assert whole_right.shape == (12, 12)
+    assert_close(whole_left @ whole_right, matrix, atol=1e-5, rtol=1e-5)
+
+
+def test_matrices_of_different_rank_are_multiplied_together():
+    matrices = [_release_with_rank(rank, 0.0) for rank in (1, 4, 12)]
+    factors = Factors.of([factored(matrix, 1e-5) for matrix in matrices])
+    assert factors.right.shape == (3, 12, 12)
+    vectors = torch.randn(3, 12, generator=torch.Generator().manual_seed(5))
+    expected = torch.stack(matrices) @ vectors[:, :, None]
+    assert_close(factors.products(vectors), expected[:, :, 0], atol=1e-4, rtol=1e-4)
+
+
+def test_the_update_of_one_record_has_rank_one(dense):
+    """Its body's gradient times its hidden layer; noise gives it full rank."""
+    views = _views(_round(dense, "HyperFL"))
+    updates = updates_of(views)
+    assert updates.to_heads.right.shape[1] == 1
+    assert updates.to_layer.right.shape[1] == 1
+    noisy = []
+    for view in views:
+        source = torch.Generator().manual_seed(6)
+        noise = 1e-3 * torch.randn(len(view.update), generator=source)
+        noisy.append(replace(view, update=view.update + noise))
+    hidden = views[0].hypernetwork.hidden
+    assert updates_of(noisy).to_heads.right.shape[1] == hidden
+
+
+@pytest.mark.parametrize("attack", ["ig", "ig-paper", "rog", "tailored"])
+@pytest.mark.parametrize("method", ["FedAvg", "HyperFL"])
+def test_releases_are_attacked_together_as_if_each_were_alone(
+    attack, method, convolutional, trained
+):
+    views = _views(_round(convolutional, method))
+    reconstruct = ATTACKS.get(attack).reconstruct
+
+    def attacked(some_views, seed):
+        options = Options(6, seed, decode=trained)
+        return reconstruct(some_views, options, lambda done, total: None)
+
+    for index, guess in enumerate(attacked(views, 2)):
+        [alone] = attacked([views[index]], 2 + index)
+        if guess.images is None:
+            assert guess == alone
+        else:
+            assert_close(guess.images, alone.images, atol=1e-4, rtol=1e-4)
+            assert guess.numbers == pytest.approx(alone.numbers, abs=1e-4)
 
 
 def test_the_rates_fall_as_published():
