@@ -204,7 +204,7 @@ def _trained(
             table,
             size,
             seeds,
-            output / f"{table.name}-{size}",
+            output / f"{table.runs_of or table.name}-{size}",
             execute,
             options=options,
             jobs=jobs,

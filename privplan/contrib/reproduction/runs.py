@@ -199,7 +199,9 @@ def run_table(
             yield key, measured
 
     journal: Journal[dict[str, Any]] = Journal(
-        folder / JOURNAL, digest({"table": table.name, "size": size}), _check
+        folder / _journal_of(table),
+        digest({"table": table.name, "size": size}),
+        _check,
     )
     with resumable(folder):
         for key, measured in journal.load().items():
@@ -210,6 +212,11 @@ def run_table(
         for key, measured in ended.items():
             done[items[key].place] = measured
     return training.result()
+
+
+def _journal_of(table: Table) -> str:
+    """Name of a table's journal; tables that share a folder of runs have one each."""
+    return f"journal-{table.name}.jsonl" if table.runs_of else JOURNAL
 
 
 def _check_rows(rows: Sequence[str], settings: Sequence[Setting]) -> None:

@@ -96,6 +96,7 @@ class Table:
         minutes: CPU minutes on one core, by size; measured or, as ``sizes`` then says,
             estimated.
         first_seed: of its runs; 1 where seed 0 has chosen learning rates.
+        runs_of: name of the table whose runs it measures, too; its own when empty.
         left_out: why nothing computes it; empty for a table that can be reproduced.
         has_results: whether it has any; a table of notation or settings has none.
     """
@@ -112,6 +113,7 @@ class Table:
     sizes: Mapping[str, str] = field(default_factory=dict)
     minutes: Mapping[str, float] = field(default_factory=dict)
     first_seed: int = 0
+    runs_of: str = ""
     left_out: str = ""
     has_results: bool = True
 
