@@ -108,7 +108,7 @@ class Result:
         labels: inferred labels per release, or None each.
         numbers: further findings per release.
         notes: distinct reasons why nothing was found.
-        seconds: time of the attack.
+        seconds: of a processor that the attack took, whatever else the machine did.
     """
 
     case: Case
@@ -216,9 +216,9 @@ class _Counter:
 def _attacked(
     chunk: _Chunk, options: Options, progress: Callable[[int, int], None]
 ) -> list[Any]:
-    """Seconds, and what was guessed of each release of a chunk, as plain data."""
+    """CPU seconds, and what was guessed of each release of a chunk, as plain data."""
     entry = ATTACKS.get(chunk.case.attack)
-    started = time.monotonic()
+    started = time.process_time()
     indices = range(chunk.first, chunk.end)
     views = [chunk.case.attacked[index].view for index in indices]
     chosen = replace(
@@ -228,7 +228,7 @@ def _attacked(
     threads = torch.get_num_threads()
     guesses = entry.reconstruct(views, chosen, progress)
     torch.set_num_threads(threads)
-    seconds = time.monotonic() - started
+    seconds = time.process_time() - started
     return [seconds, [_as_data(guess) for guess in guesses]]
 
 
