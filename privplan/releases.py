@@ -23,6 +23,7 @@ from privplan.evidence.rounds import (
     EARLIER,
     EVIDENCE,
     FLOAT_BYTES,
+    MOST_BYTES,
     VECTORS,
     EarlierHeader,
     EvidenceHeader,
@@ -127,6 +128,16 @@ def stores_releases(folder: Path, plan_digest: str) -> bool:
     return isinstance(header, EvidenceHeader) and header.stored
 
 
+def are_stored(releases: float, parameters: int) -> bool:
+    """Whether a run stores its releases: they take ``MOST_BYTES`` or less.
+
+    Args:
+        releases: expected number of releases of all rounds.
+        parameters: length of the global vector (d).
+    """
+    return FLOAT_BYTES * releases * parameters <= MOST_BYTES
+
+
 def stored_fault(
     folder: Path,
     header: EvidenceHeader,
@@ -137,8 +148,13 @@ def stored_fault(
     """What is first wrong in the evidence and the stored vectors of a finished run.
 
     Every byte of ``vectors.bin`` is in a vector, each vector has its digest, and the
-    releases are those that the ledger counts; None if all that holds.
+    releases are those that the ledger counts; None if all that holds. Releases that
+    could be stored are: nobody computes the digest of one that is not.
     """
+    releases = _expected_releases(ledger, plan)
+    leaves_out = not header.stored and releases > 0
+    if leaves_out and are_stored(releases, header.parameters):
+        return f"{EVIDENCE} leaves out releases, which are small enough to be stored"
     fault = _size_fault(folder, header, rounds, plan) or _ledger_fault(
         rounds, ledger, plan
     )
@@ -152,6 +168,17 @@ def stored_fault(
     except InputError as error:
         return f"{VECTORS} {error.faults[0].rule}"
     return None
+
+
+def _expected_releases(ledger: LedgerText, plan: Plan) -> float:
+    """Expected number of releases of all rounds of a finished run.
+
+    Clients who protect their records release for themselves, so that cohorts decide how
+    many releases there are. The number of all others is fixed.
+    """
+    if all(record.unit == "client" for record in ledger.records):
+        return len(ledger.records)
+    return plan.spec.rounds * sum(group.expected_cohort for group in plan.groups)
 
 
 def _size_fault(

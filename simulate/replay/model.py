@@ -33,8 +33,8 @@ from simulate.postprocessing import (
 
 INITIAL_TOLERANCE = 1e-6
 """Largest distance of a stored initial vector from the recomputed one, relative to the norm of the
-recomputed one. Generators of other versions of PyTorch round differently, by about
-1e-7."""
+recomputed one. Other versions of PyTorch, and other kinds of processor, round
+differently, by about 1e-7."""
 
 
 @dataclass(frozen=True)

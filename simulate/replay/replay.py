@@ -27,6 +27,7 @@ from privplan.evidence.rounds import (
     EarlierHeader,
     EvidenceHeader,
     read_evidence,
+    vector_digest,
 )
 from privplan.ledger import read_ledger
 from privplan.plan import Plan
@@ -35,7 +36,7 @@ from privplan.releases import NOT_STORED, StoredReleases, stored_fault, stored_r
 from privplan.secure_stream import NoiseKey
 from simulate.algorithm import Algorithm, declaration
 from simulate.algorithms.registry import ALGORITHMS
-from simulate.data.partition.clients import client_arrays
+from simulate.data.partition.clients import client_arrays, first_shared_record
 from simulate.own_parts import OwnParts
 from simulate.postprocessing import (
     ModelState,
@@ -66,6 +67,11 @@ OF_KEY = frozenset(
 )
 """Comparisons that need the key of a run with secure noise."""
 NO_KEY = "the key of cohorts and noise (--noise-key)"
+NOT_THE_BITS = (
+    "the initial vector to the bit, which another release of PyTorch or kind of "
+    "processor may draw: nobody shows who chose the last bits of the stored one"
+)
+"""What is missing where the initial vector agrees but for rounding."""
 OWN_MODELS = (
     "rounds build on what clients keep; privplan replay --rounds all executes them"
 )
@@ -230,7 +236,8 @@ class Replay:
         trained: list[int] = []
         if self.world is not None and self.algorithm is not None:
             lines = self._ledger(self.world)
-            stored = self._inputs(self.world)
+            self._compare_holders(self.world)
+            stored = self._inputs(self.world, self.algorithm)
             if stored is not None:
                 # Whatever rounds the time suffices for are then a random choice, too.
                 if seconds is not None and not self.world.recipe.personal:
@@ -287,6 +294,18 @@ class Replay:
             declared = declaration(self.algorithm, world.parts.model, world.seed)
             self.comparisons.equal(0, "executed", record.executed, declared)
 
+    def _compare_holders(self, world: World) -> None:
+        """Find a record of several clients, each of whom spends a budget on it.
+
+        Where clients are protected, they may hold the same records.
+        """
+        if ALGORITHMS.get(self.record.algorithm).unit_under(self.plan) != "record":
+            return
+        parts = world.parts
+        shared = first_shared_record(parts.partition, len(parts.data.train_y))
+        detail = f"several clients hold record {shared}, which the plan protects once"
+        self.comparisons.add(0, "shared records", detail, float(shared is not None))
+
     def _lines_by_round(self) -> Lines:
         """The ledger's lines by round; a round without lines has an empty list."""
         lines: Lines = defaultdict(list)
@@ -294,7 +313,7 @@ class Replay:
             lines[line.round].append(line)
         return lines
 
-    def _inputs(self, world: World) -> StoredReleases | None:
+    def _inputs(self, world: World, algorithm: Algorithm) -> StoredReleases | None:
         """The stored releases, if they are whole; compares data, partition, vectors."""
         if self.evidence is None:
             return None
@@ -319,8 +338,9 @@ class Replay:
         compared.add(0, "stored vectors", fault or "", float(fault is not None))
         if fault is not None:
             return None
+        drawn = initial_vector(algorithm, world.parts.model, world.seed)
+        self._compare_initial(header, drawn.numpy())
         if not header.stored:
-            compared.lacks(NOT_STORED)
             return None
         return stored_releases(self.folder, self.plan, self.ledger)
 
@@ -418,7 +438,6 @@ class Replay:
 
         model = world.parts.model
         first = initial_vector(algorithm, model, world.seed)
-        self._compare_initial(torch.from_numpy(stored.initial().copy()), first)
 
         starts: dict[int, ModelState] = {}
         scores = ModelScores(self.comparisons, self.record, world, algorithm)
@@ -431,12 +450,20 @@ class Replay:
             self.comparisons.add(len(recorded), "releases", str(error), math.inf)
         return starts, recorded
 
-    def _compare_initial(self, declared: torch.Tensor, drawn: torch.Tensor) -> None:
-        """Compare the stored first vector [d] with the one that the seed draws [d]."""
-        distance = math.inf
-        if declared.shape == drawn.shape:
-            distance = float((declared - drawn).norm())
-        relative = distance / (float(drawn.norm()) or 1.0)
+    def _compare_initial(self, header: EvidenceHeader, drawn: np.ndarray) -> None:
+        """Compare the stored first vector with the one that the seed draws [d].
+
+        It follows from the seed alone, so that its last bits are free for whoever wrote
+        the run unless all of them agree.
+        """
+        relative = 0.0
+        if header.model != vector_digest(drawn):
+            self.comparisons.lacks(NOT_THE_BITS)
+            declared = StoredReleases(self.folder, header, ()).initial()
+            relative = math.inf
+            if declared.shape == drawn.shape:
+                distance = np.linalg.norm(declared.astype(np.float64) - drawn)
+                relative = float(distance) / (float(np.linalg.norm(drawn)) or 1.0)
         detail = f"off by {relative:.2g}"
         self.comparisons.add(0, "initial model", detail, relative, INITIAL_TOLERANCE)
 
@@ -468,9 +495,9 @@ class Replay:
         show(last, last)
 
         # Once all rounds are executed, stored releases would show nothing more.
-        all_executed = len(trained) == self.plan.spec.rounds
-        if all_executed and self.comparisons.missing == NOT_STORED:
-            self.comparisons.missing = ""
+        if len(trained) < self.plan.spec.rounds:
+            self.comparisons.lacks(NOT_STORED)
+        else:
             claims = [self.comparisons.claimed, "it stores no release to compare"]
             self.comparisons.claimed = "; ".join(filter(None, claims))
         return trained

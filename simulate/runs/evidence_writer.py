@@ -18,7 +18,6 @@ from privplan.evidence.clients import CLIENTS, clients_digest
 from privplan.evidence.rounds import (
     EVIDENCE,
     FLOAT_BYTES,
-    MOST_BYTES,
     VECTORS,
     EvidenceHeader,
     RoundEvidence,
@@ -28,7 +27,7 @@ from privplan.evidence.rounds import (
 from privplan.files import append_bytes, write_bytes, write_text
 from privplan.ledger import chained
 from privplan.record import LEDGER
-from simulate.algorithm import extra_coordinates
+from privplan.releases import are_stored
 from simulate.data.partition.clients import client_arrays
 from simulate.engine.experiment import Experiment
 from simulate.engine.loop import Progress
@@ -42,6 +41,10 @@ class EvidenceWriter:
         experiment: the run.
         done: last round of the checkpoint from which the run goes on; 0 for a new run.
         settings: the record's ``settings_digest``.
+
+    Raises:
+        InputError: when the releases of rounds that are done should be stored and are
+            lost.
     """
 
     def __init__(
@@ -61,13 +64,15 @@ class EvidenceWriter:
             parameters=len(start),
             model=vector_digest(start),
             settings=settings,
-            stored=expected_bytes(experiment) <= MOST_BYTES,
+            stored=are_stored(expected_releases(experiment), len(start)),
         )
         lines = _written(folder, plan.digest, header, done)
-        # The evidence of rounds that are done is lost, with their releases.
-        if len(lines) < done:
-            header = header.model_copy(update={"stored": False})
-            lines = [line for line in lines if line.round <= done]
+        if header.stored and len(lines) < done:
+            rule = (
+                f"must hold the releases of the {done} rounds that are done, from the "
+                "initial vector that this machine draws; begin the run anew elsewhere"
+            )
+            raise InputError.one("evidence", rule, f"{len(lines)} rounds")
         self._stores = header.stored
         text, self._chain = chained(header, plan.digest, "evidence")
         for line in lines:
@@ -108,8 +113,8 @@ def put_on_disk(folder: Path) -> None:
             append_bytes(folder / name, b"", name, sync=True)
 
 
-def expected_bytes(experiment: Experiment) -> float:
-    """Expected size of the releases of all rounds."""
+def expected_releases(experiment: Experiment) -> float:
+    """Expected number of releases of all rounds."""
     algorithm = experiment.algorithm
     if algorithm.mechanism.joint:
         releases = 1.0
@@ -117,8 +122,7 @@ def expected_bytes(experiment: Experiment) -> float:
         releases = float(len(algorithm.plan.groups))
     if algorithm.mechanism.release_client is not None:
         releases = sum(group.expected_cohort for group in algorithm.plan.groups)
-    length = experiment.dimension + extra_coordinates(algorithm)
-    return FLOAT_BYTES * experiment.rounds * releases * length
+    return experiment.rounds * releases
 
 
 def _written(

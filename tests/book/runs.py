@@ -26,8 +26,8 @@ def run(folder, seed=1, rounds=None, relation="add_remove", records=None, person
             records = records[: PER_ROUND * rounds]
     honest_run.write_run(folder, records)
     the_plan.save(folder / PLAN)
-    honest_run.write_evidence(folder, the_plan)
     chain = honest_run.write_ledger(folder, the_plan, records)
+    honest_run.write_evidence(folder, the_plan)
     change = {"plan_digest": the_plan.digest, "seed": seed, "chain": chain}
     if rounds is not None:
         change |= {

@@ -13,6 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import privplan
 import simulate
+from privplan import releases
 from privplan.bundle import MODEL, Bundle, model_bytes, read_model
 from privplan.errors import BrokenRunError, InputError, UnverifiedRunError
 from privplan.guard.guard import Guard
@@ -25,7 +26,6 @@ from privplan.verification.verify import judge, load_run
 from simulate import mechanisms
 from simulate.engine.loop import train
 from simulate.replay.model import algorithm_of
-from simulate.runs import evidence_writer
 from simulate.runs.ledger_writer import MemoryLedger
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import execute
@@ -388,7 +388,7 @@ def test_what_an_own_server_makes_of_the_data_is_not_published(
 def test_releases_that_are_too_large_to_be_stored_are_executed_again(
     short_plan, published, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(evidence_writer, "MOST_BYTES", 1000)
+    monkeypatch.setattr(releases, "MOST_BYTES", 1000)
     arguments = {"dataset": "digits", "seed": 2, "folder": tmp_path / "large"}
     trained = simulate.train(short_plan, **arguments)
     bundle = trained.publish(tmp_path / "bundle")
@@ -681,7 +681,7 @@ def test_a_bundle_says_nothing_that_cannot_be(changes, reason, bundle):
 
 
 def test_a_run_that_stores_no_release_says_so(short_plan, tmp_path, monkeypatch):
-    monkeypatch.setattr(evidence_writer, "MOST_BYTES", 1000)
+    monkeypatch.setattr(releases, "MOST_BYTES", 1000)
     simulate.train(short_plan, dataset="digits", seed=2, folder=tmp_path / "run")
     lines = answer("verify", tmp_path / "run", "--rounds", "all")
     assert "it stores no release to compare" in lines.splitlines()[0]

@@ -1,11 +1,19 @@
 """A run folder made by numpy alone: what an honest simulation would have written."""
 
+from bisect import bisect_right
+
 import numpy as np
 
 from privplan import record
 from privplan.evidence.clients import CLIENTS, clients_digest
-from privplan.evidence.rounds import EVIDENCE, VECTORS, EvidenceHeader, vector_digest
-from privplan.ledger import chained
+from privplan.evidence.rounds import (
+    EVIDENCE,
+    VECTORS,
+    EvidenceHeader,
+    RoundEvidence,
+    vector_digest,
+)
+from privplan.ledger import chained, read_ledger
 from privplan.planning.factors import RULES
 from privplan.record import LETTERS
 from privplan.spec.spec import Spec
@@ -101,7 +109,7 @@ def write_ledger(folder, the_plan, release_records):
 
 
 def write_evidence(folder, the_plan):
-    """The assignment of clients, one record each, and the header of the evidence."""
+    """The assignment of clients, one record each, and releases of the ledger: zeros."""
     sizes = [group.clients for group in the_plan.groups]
     clients = {
         "group": np.repeat(np.arange(len(sizes)), sizes),
@@ -110,16 +118,35 @@ def write_evidence(folder, the_plan):
     }
     np.savez(folder / CLIENTS, **clients)  # type: ignore[arg-type]
     start = np.zeros(DIMENSION, "<f4")
-    (folder / VECTORS).write_bytes(start.tobytes())
     header = EvidenceHeader(
         data="0" * 64,
         clients=clients_digest(clients),
         parameters=DIMENSION,
         model=vector_digest(start),
-        stored=False,
+        stored=True,
         settings=digest({"aggregation": "paper", "numbers": {}}),
     )
-    (folder / EVIDENCE).write_text(chained(header, the_plan.digest, "evidence")[0])
+    text, chain = chained(header, the_plan.digest, "evidence")
+    ledger = read_ledger(folder, the_plan.digest)
+    order = [line.round for line in ledger.records]
+    vectors = start.tobytes()
+    for number in range(1, the_plan.spec.rounds + 1):
+        before = bisect_right(order, number)
+        lines = [line for line in ledger.records if line.round == number]
+        sizes = [line.dimension // line.steps for line in lines]
+        length = sizes[0] if sizes else 0
+        vector = np.zeros(length, "<f4")
+        evidence = RoundEvidence(
+            round=number,
+            releases=(vector_digest(vector),) * len(lines),
+            length=length,
+            ledger=ledger.link(before) if before else the_plan.digest,
+        )
+        line, chain = chained(evidence, chain, "evidence")
+        text += line
+        vectors += vector.tobytes() * len(lines)
+    (folder / EVIDENCE).write_text(text)
+    (folder / VECTORS).write_bytes(vectors)
 
 
 def write_run(folder, release_records=None, the_plan=None):

@@ -172,7 +172,9 @@ FAULTS: dict[str, tuple[Callable[[Releases], Releases], str, str]] = {
         "round 1: released is the sum and a rest of",
     ),
     "more coordinates": (
-        _once(lambda r: _set(dimension=410, noise_sum_squares=r.noise_sum_squares * 41 / 40)(r)),
+        lambda releases: [
+            _set(dimension=410, noise_sum_squares=r.noise_sum_squares * 41 / 40)(r) for r in releases
+        ],
         "coordinates", "410 coordinates left the clients, 400 may",
     ),
     "other coordinates": (

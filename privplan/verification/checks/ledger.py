@@ -68,7 +68,8 @@ def groups(run: Run) -> check.Check:
     """Every release is of groups of the plan, with the planned clients and unit.
 
     Where the run stores the assignment of clients to groups and records, each client is
-    in one group, and no record is of two clients.
+    in one group, and no record is of two clients. A plan that protects records needs an
+    assignment that names them.
     """
 
     def problems() -> Iterator[str]:
@@ -108,11 +109,20 @@ def _other_groups(run: Run) -> Iterator[str]:
 def _unstored(run: Run) -> Iterator[str]:
     """The assignment of clients or its digest, where a written file is gone."""
     yield from check.without_evidence(run, "the digest of the assignment of clients")
-    if run.folder is None or (run.folder / CLIENTS).exists():
-        return
     header, _ = run.evidence
-    if header is not None:
+    if run.folder is None or header is None:
+        return
+    stored = run.once(_assignment)
+    if stored is None:
         yield f"the assignment of clients ({CLIENTS}), whose digest the run wrote"
+    # Clients that draw their records afresh may share them.
+    elif run.plan.spec.unit == "record" and not len(stored["starts"]):
+        yield f"the records of each client ({CLIENTS}), none of which may be of two"
+
+
+def _assignment(run: Run) -> Arrays | None:
+    """The stored assignment of clients; None without the file."""
+    return None if run.folder is None else read_clients(run.folder)
 
 
 def _identities(run: Run) -> Iterator[str]:
@@ -122,10 +132,8 @@ def _identities(run: Run) -> Iterator[str]:
     says.
     """
     header, _ = run.evidence
-    if run.folder is None or header is None:
-        return
-    stored = read_clients(run.folder)
-    if stored is None:
+    stored = run.once(_assignment)
+    if header is None or stored is None:
         return
     if clients_digest(stored) != header.clients:
         yield f"{CLIENTS} is not the assignment that the run wrote"

@@ -14,9 +14,17 @@ import numpy as np
 import pytest
 import torch
 
+from privplan import releases
 from privplan.errors import InputError
-from privplan.evidence.rounds import EVIDENCE, VECTORS, EvidenceHeader, read_evidence
+from privplan.evidence.rounds import (
+    EVIDENCE,
+    VECTORS,
+    EvidenceHeader,
+    read_evidence,
+    vector_digest,
+)
 from privplan.plan import Plan
+from privplan.planning.baselines import by_record
 from privplan.planning.solver import solve
 from privplan.record import PLAN, RunRecord
 from privplan.report.verdicts import headline
@@ -24,12 +32,14 @@ from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
 from privplan.verification.verify import judge, load_run
 from privplan.yaml_text import load_yaml
+from simulate.data.registry import load
 from simulate.models.registry import model
 from simulate.own_parts import OwnParts
 from simulate.replay.model import final_vector
 from simulate.replay.scores import scores_of
+from simulate.runs import request as requests
 from simulate.runs.request import Request, prepare
-from simulate.runs.run import run_prepared
+from simulate.runs.run import execute, run_prepared
 from tests.sabotage.fault import each_released, with_components
 from tests.sabotage.kinds.rounds import CLEAR, stepping
 from tests.simulate.replay.runs import ROUNDS, comparison, replayed, short_plan
@@ -70,6 +80,7 @@ def only_last(change, rounds):
     )
 
 
+INITIAL_BYTES = 4 * 2410
 MOMENTUM = {"server": {"optimizer": "momentum"}}
 
 
@@ -303,6 +314,97 @@ def test_any_flipped_byte_of_the_vectors_breaks_the_run(run):
         changed[place] ^= 1 << int(generator.integers(8))
         (run / VECTORS).write_bytes(bytes(changed))
         assert judge(load_run(run)).outcome == "broken", place
+
+
+def with_initial(run, change, **header):
+    """A run whose stored initial vector is changed, with evidence that fits."""
+    content = (run / VECTORS).read_bytes()
+    vector = np.frombuffer(content[:INITIAL_BYTES], "<f4").copy()
+    change(vector)
+    rest = b"" if header.get("stored") is False else content[INITIAL_BYTES:]
+    (run / VECTORS).write_bytes(vector.tobytes() + rest)
+
+    def fits(number, value):
+        if not number:
+            value.update(model=vector_digest(vector), **header)
+
+    rewritten(run, fits)
+
+
+def _last_bit(vector):
+    vector[7] = np.nextafter(vector[7], np.float32(1))
+
+
+def _sign_of_a_zero(vector):
+    vector[np.flatnonzero(vector == 0)[0]] = -0.0
+
+
+def _least_number_for_a_zero(vector):
+    vector[np.flatnonzero(vector == 0)[0]] = 1e-45
+
+
+def _records(vector):
+    vector[:] = load("digits").train_x.flatten()[: len(vector)].numpy()
+
+
+def _nothing(vector):
+    """Leave the vector as it is."""
+
+
+@pytest.mark.parametrize(
+    "change", [_last_bit, _sign_of_a_zero, _least_number_for_a_zero]
+)
+@pytest.mark.parametrize("stored", [True, False])
+def test_no_bit_of_the_initial_vector_is_free(change, stored, run, monkeypatch):
+    """The processor may have made it, or whoever wrote the run: nothing is shown."""
+    if not stored:
+        monkeypatch.setattr(releases, "MOST_BYTES", 1000)
+    with_initial(run, change, stored=stored)
+    report = replayed(run)
+    assert report.outcome == "not shown"
+    assert "initial vector to the bit" in report.reason
+    verdict = judge(load_run(run))
+    assert verdict.level == "recorded"
+    assert "kept as recorded" in headline(verdict)
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_records_in_place_of_the_initial_vector_break_the_run(stored, run, monkeypatch):
+    if not stored:
+        monkeypatch.setattr(releases, "MOST_BYTES", 1000)
+    with_initial(run, _records, stored=stored)
+    report = replayed(run)
+    assert report.outcome == "failed"
+    assert names_of(report) == {"initial model"}
+
+
+@pytest.mark.parametrize("change", [_nothing, _records])
+def test_a_small_run_that_stores_no_release_is_broken(change, run):
+    """Nobody could compute the digests of its releases."""
+    with_initial(run, change, stored=False)
+    assert replayed(run).outcome == "failed"
+    verdict = judge(load_run(run), 0)
+    assert verdict.outcome == "broken"
+    assert "leaves out releases" in headline(verdict)
+
+
+def test_clients_that_share_records_break_a_run_that_protects_records(
+    tmp_path, monkeypatch
+):
+    """Each client spends a whole budget on a record that several hold."""
+    monkeypatch.setattr(requests, "require_disjoint", lambda *arguments: None)
+    plan = short_plan()
+    fewest = {group.name: 60 for group in plan.groups}
+    plan = by_record(plan, fewest, weights="population")
+    folder = tmp_path / "run"
+    execute(Request(plan, "DPFedAvg", "digits", folder, seed=3, partition="iid:60"))
+    recorded = judge(load_run(folder), 0)
+    assert recorded.outcome == "unverified"
+    assert "the records of each client" in headline(recorded)
+    report = replayed(folder, 1)
+    assert report.outcome == "failed"
+    assert names_of(report) == {"shared records"}
+    assert judge(load_run(folder)).outcome == "broken"
 
 
 def test_scores_of_models_that_clients_keep_are_called_claimed(tmp_path):

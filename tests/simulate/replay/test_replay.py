@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from privplan import releases
 from privplan.errors import InputError
 from privplan.evidence.clients import CLIENTS
 from privplan.evidence.replay import ReplayReport
@@ -165,7 +166,7 @@ def test_rounds_are_selected_afresh_and_again_by_seed(run):
 def test_releases_that_are_not_stored_are_replaced_by_those_of_all_rounds(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(evidence_writer, "MOST_BYTES", 2 * 2410 * 4)
+    monkeypatch.setattr(releases, "MOST_BYTES", 2 * 2410 * 4)
     folder = tmp_path / "run"
     execute(Request(short_plan(), "DP-FedAvg", "digits", folder, seed=3))
     evidence = read_evidence(folder, Plan.load(folder / PLAN).digest)
@@ -189,6 +190,15 @@ def test_an_interrupted_run_has_the_evidence_of_the_whole_run(run, tmp_path):
     for name in (EVIDENCE, VECTORS, CLIENTS):
         content = (tmp_path / "other" / name).read_bytes()
         assert content == (run / name).read_bytes(), name
+
+
+def test_a_run_whose_evidence_is_lost_does_not_go_on(tmp_path):
+    """Nobody could compute the releases of the rounds that are done."""
+    request = Request(short_plan(), "GDPFed+", "digits", tmp_path / "run", seed=3)
+    interrupt(request, 2)
+    (tmp_path / "run" / EVIDENCE).unlink()
+    with pytest.raises(InputError, match="releases of the 2 rounds that are done"):
+        execute(request)
 
 
 @pytest.mark.parametrize("written", [0, 100, None])
