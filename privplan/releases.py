@@ -151,7 +151,7 @@ def stored_fault(
     releases are those that the ledger counts; None if all that holds. Releases that
     could be stored are: nobody computes the digest of one that is not.
     """
-    releases = _expected_releases(ledger, plan)
+    releases = of_finished_run(ledger, plan)
     leaves_out = not header.stored and releases > 0
     if leaves_out and are_stored(releases, header.parameters):
         return f"{EVIDENCE} leaves out releases, which are small enough to be stored"
@@ -170,7 +170,7 @@ def stored_fault(
     return None
 
 
-def _expected_releases(ledger: LedgerText, plan: Plan) -> float:
+def of_finished_run(ledger: LedgerText, plan: Plan) -> float:
     """Expected number of releases of all rounds of a finished run.
 
     Clients who protect their records release for themselves, so that cohorts decide how

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from privplan.evidence.clients import CLIENTS
+from privplan.evidence.clients import CLIENTS, read_clients
 from privplan.evidence.rounds import EVIDENCE
 from privplan.record import RunRecord
 from privplan.verification.verify import judge, load_run
@@ -33,8 +33,7 @@ def outcomes(verdict):
 
 def swap_clients(folder):
     """Another assignment of clients to groups, with the planned sizes."""
-    with np.load(folder / CLIENTS) as stored:
-        arrays = {name: stored[name].copy() for name in stored.files}
+    arrays = read_clients(folder)
     arrays["group"] = arrays["group"][::-1]
     np.savez(folder / CLIENTS, **arrays)
 

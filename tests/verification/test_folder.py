@@ -98,9 +98,7 @@ def test_the_state_of_training_beside_a_finished_run_is_named(folder):
 
 
 def test_the_assignment_of_clients_has_no_further_array(folder):
-    with np.load(folder / CLIENTS) as stored:
-        arrays = {name: stored[name] for name in stored.files}
-    np.savez(folder / CLIENTS, **arrays, sums=np.ones(5))
+    np.savez(folder / CLIENTS, **read_clients(folder), sums=np.ones(5))
     with pytest.raises(InputError, match="clients: must be the assignment"):
         read_clients(folder)
 

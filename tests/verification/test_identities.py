@@ -1,11 +1,12 @@
 """The stored assignment of clients: one group per client, no record of two clients."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 
-from privplan.evidence.clients import CLIENTS, clients_digest
+from privplan.evidence.clients import CLIENTS, clients_digest, read_clients
 from privplan.evidence.rounds import EVIDENCE, EvidenceHeader, read_evidence
 from privplan.ledger import chained
 from privplan.plan import Plan
@@ -16,12 +17,8 @@ from privplan.verification.verify import load_run
 
 def changed(folder, target, change, *, honest):
     """A copy of what the check reads, with another assignment and a fitting header."""
-    target.mkdir()
-    for file in folder.iterdir():
-        if file.is_file():
-            (target / file.name).write_bytes(file.read_bytes())
-    with np.load(folder / CLIENTS) as stored:
-        arrays = {name: stored[name].copy() for name in stored.files}
+    shutil.copytree(folder, target)
+    arrays = read_clients(folder)
     change(arrays)
     np.savez(target / CLIENTS, **arrays)
     if honest:

@@ -173,7 +173,8 @@ FAULTS: dict[str, tuple[Callable[[Releases], Releases], str, str]] = {
     ),
     "more coordinates": (
         lambda releases: [
-            _set(dimension=410, noise_sum_squares=r.noise_sum_squares * 41 / 40)(r) for r in releases
+            _set(dimension=410, noise_sum_squares=r.noise_sum_squares * 41 / 40)(r)
+            for r in releases
         ],
         "coordinates", "410 coordinates left the clients, 400 may",
     ),

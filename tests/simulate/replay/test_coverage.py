@@ -7,10 +7,13 @@ import pytest
 
 from privplan.accounting.release import SamplingLaw
 from privplan.planning.solver import solve
+from privplan.releases import of_finished_run
 from privplan.spec.spec import Spec
+from privplan.verification.verify import load_run
 from simulate.algorithms.registry import ALGORITHMS, executable
 from simulate.recipe import NotExecuted
-from simulate.runs.request import Request
+from simulate.runs.evidence_writer import expected_releases
+from simulate.runs.request import Request, prepare
 from simulate.runs.run import execute
 from tests.simulate.replay.runs import replayed
 
@@ -56,7 +59,13 @@ def methods(law, unit):
 
 def require_executed_again(name, law, unit, folder):
     """Fail unless replay executes a run, or names the algorithm that it does not."""
-    execute(Request(plan(law, unit), name, "digits", folder / name, seed=3))
+    request = Request(plan(law, unit), name, "digits", folder / name, seed=3)
+    execute(request)
+    run = load_run(folder / name)
+    # Whether releases are stored, the verifier decides by the ledger.
+    if run.ledger.records:
+        written = of_finished_run(run.ledger, run.plan)
+        assert expected_releases(prepare(request)) == written, name
     report = replayed(folder / name)
     recipe = recipe_of(name, plan(law, unit))
     if isinstance(recipe, NotExecuted):
