@@ -1,13 +1,12 @@
 """The stored assignment of clients: one group per client, no record of two clients."""
 
-import json
 import shutil
 
 import numpy as np
 import pytest
 
 from privplan.evidence.clients import CLIENTS, clients_digest, read_clients
-from privplan.evidence.rounds import EVIDENCE, EvidenceHeader, read_evidence
+from privplan.evidence.rounds import EVIDENCE, read_evidence
 from privplan.ledger import chained
 from privplan.plan import Plan
 from privplan.record import PLAN
@@ -22,12 +21,12 @@ def changed(folder, target, change, *, honest):
     change(arrays)
     np.savez(target / CLIENTS, **arrays)
     if honest:
-        header = json.loads((folder / EVIDENCE).read_text().splitlines()[0])["evidence"]
-        header["clients"] = clients_digest(arrays)
         digest = Plan.load(folder / PLAN).digest
-        rounds = read_evidence(folder, digest).of_releases.values()
-        text, chain = chained(EvidenceHeader(**header), digest, "evidence")
-        for round_evidence in rounds:
+        evidence = read_evidence(folder, digest)
+        change = {"clients": clients_digest(arrays)}
+        header = evidence.header.model_copy(update=change)
+        text, chain = chained(header, digest, "evidence")
+        for round_evidence in evidence.of_releases.values():
             line, chain = chained(round_evidence, chain, "evidence")
             text += line
         (target / EVIDENCE).write_text(text)

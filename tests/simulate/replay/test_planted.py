@@ -245,11 +245,6 @@ def _more_in_the_header(number, value):
         value["parts"] = [1, 2, 3]
 
 
-def _not_stored(number, value):
-    if not number:
-        value["stored"] = False
-
-
 EDITS = [
     _state,
     _record_as_digest,
@@ -259,7 +254,6 @@ EDITS = [
     _round_twice,
     _text_as_data,
     _more_in_the_header,
-    _not_stored,
 ]
 
 
@@ -328,8 +322,7 @@ def test_no_bit_of_the_initial_vector_is_free(
     place, bits, outcome, stored, run, monkeypatch
 ):
     """A processor may have made its last bits, or whoever wrote the run."""
-    if not stored:
-        monkeypatch.setattr(releases, "MOST_BYTES", 1000)
+    monkeypatch.setattr(releases, "MOST_BYTES", 1000)
     with_initial(run, place, bits, stored)
     assert replayed(run).outcome == outcome
     assert "kept, executed" not in headline(judge(load_run(run)))
@@ -347,7 +340,7 @@ def test_clients_that_share_records_break_a_run_that_protects_records(
     """Each client spends a whole budget on a record that several hold."""
     monkeypatch.setattr(requests, "require_disjoint", lambda *arguments: None)
     plan = short_plan()
-    fewest = dict.fromkeys((group.name for group in plan.groups), 60)
+    fewest = {group.name: 60 for group in plan.groups}
     plan = by_record(plan, fewest, weights="population")
     folder = tmp_path / "run"
     execute(Request(plan, "DPFedAvg", "digits", folder, seed=3, partition="iid:60"))
