@@ -1,9 +1,9 @@
 """A run folder with signed statements, as honest servers and clients write them."""
 
-import hashlib
 from itertools import chain, groupby
 
 from privplan.contrib.attestation import Attestor, client_statement, new_key
+from privplan.evidence.rounds import read_evidence
 from privplan.ledger import read_ledger
 from tests.verification import honest_run
 
@@ -31,6 +31,7 @@ def cohort_of(records):
 def attest(folder, plan, server, reveal=True, **clients):
     """Sign the ledger of a run folder after the fact, round by round, as a run does."""
     ledger = read_ledger(folder, plan.digest)
+    evidence = read_evidence(folder, plan.digest)
     attestor = Attestor(folder, plan, server)
     attestor.start()
     num_signed = 0
@@ -41,9 +42,8 @@ def attest(folder, plan, server, reveal=True, **clients):
         for key in clients.values():
             attestor.add(client_statement(plan, key, round_, head, b"an update"))
         num_signed += len(records)
-        names = (f"{round_} {n}" for n in range(len(records)))
-        digests = [hashlib.sha256(name.encode()).hexdigest() for name in names]
         link = ledger.link(num_signed)
+        digests = evidence.rounds[round_].releases
         attestor.release(round_, digests, link, reveal_cohort=reveal)
     attestor.end(ledger.chain)
     return attestor

@@ -91,8 +91,6 @@ def test_only_the_mechanisms_draw_normal_noise():
         "attacks/decoder.py",  # disturbed images from which a decoder learns
         "attacks/feature_objective.py",  # images on which an attacker scales its search
         "attacks/hypernetwork_objective.py",  # where an attacker's search starts
-        "attacks/ig.py",  # the same
-        "attacks/tailored.py",  # the same
         "contrib/sensitivity/neighbours.py",  # a generator that draws zeros
         "engine/loop.py",  # names the stream
         "engine/measurements.py",  # subtracts what a client says that it drew
