@@ -15,7 +15,7 @@ from simulate.data.partition.clients import ClientPartition, parts_by_group, sea
 from simulate.data.partition.schemes import partition, scheme
 from simulate.data.registry import load
 from simulate.models.network import Model
-from simulate.models.own import OwnModel
+from simulate.models.own import OwnModel, require_no_random_layers
 from simulate.models.registry import model
 from simulate.models.start import started
 from simulate.tasks import MULTI_CLASS, Metric, is_accuracy, metric_of, objective_of
@@ -70,7 +70,10 @@ class OwnParts:
             raise InputError.one("task", rule, self.task)
         metric = self.metric_of(record)
         data, assigned = self.data_of(record, plan, data_dir)
-        begun = started(self.model_of(record, data), plan.spec.model.initial, folder)
+        trained = self.model_of(record, data)
+        if record.noise != "seeded" and plan.unit == "record":
+            require_no_random_layers(trained)
+        begun = started(trained, plan.spec.model.initial, folder)
         if begun.parameters != plan.spec.model.parameters:
             rule = f"must be {plan.spec.model.name}, as planned"
             raise InputError.one("record.model", rule, record.model)

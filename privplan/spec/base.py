@@ -146,6 +146,11 @@ CHOICES = (
         ("planning.weights",),
         "must be one of inverse_variance, population, uniform, epsilon with unit: record",
     ),
+    Choice(
+        _records,
+        ("local.augmentation",),
+        f"{ONLY_CLIENTS}, as one record more would have others changed otherwise",
+    ),
     Choice(_records, ("groups.records",), "is required with unit: record", required=True),
     # How the ratios are found.
     Choice(

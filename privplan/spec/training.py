@@ -257,9 +257,9 @@ class Averaging(Value):
 class Augmentation(Value):
     """Random changes of an image each time a client trains on it; no privacy is spent.
 
-    A client changes its own records before gradients and updates are clipped, so that
-    the bound on what a client or a record contributes is the same. Test records stay
-    as they are.
+    A client changes its own records before its update is clipped, so that the bound on
+    what a client contributes is the same. Draws go by a record's place in a batch, so
+    that plans of records have none. Test records stay as they are.
     """
 
     shift: Count | None = omitted(

@@ -10,6 +10,9 @@ from torch import Tensor
 
 from privplan.errors import InputError
 
+# Records of a data set that are read twice: random changes show in nearly every one.
+_READ_TWICE = 16
+
 
 def is_dataset(source: Any) -> bool:
     """Whether a source is a map-style dataset rather than an array."""
@@ -27,6 +30,17 @@ def pairs_of(source: Any) -> tuple[Any, Any]:
     except (TypeError, ValueError):
         rule = "must hold pairs of a record and a label"
         raise InputError.one("data.x", rule, "others") from None
+    for row in range(min(_READ_TWICE, len(items))):
+        if not np.array_equal(
+            pairs[row][0], np.asarray(source[row][0]), equal_nan=True
+        ):
+            rule = "must give the same record each time it is read, unchanged at random"
+            raise InputError.one("data.x", rule, f"others in row {row}")
+    types = {x.dtype for x, _ in pairs}
+    if len(types) != 1:
+        # NumPy would join them to one type, by one person's record for all others.
+        rule = "must have records of one type"
+        raise InputError.one("data.x", rule, sorted(map(str, types))[:3])
     shapes = {x.shape for x, _ in pairs}
     if len(shapes) != 1:
         rule = "must have records of one shape"
@@ -87,7 +101,11 @@ def names_of(where: str, values: Any) -> np.ndarray:
             raise InputError.one(where, rule, f"none in row {row}")
     if array.ndim != 1:
         raise InputError.one(where, rule, array.shape)
-    if array.dtype.kind == "f" and (array == array.round()).all():
+    if array.dtype.kind == "f":
+        # One that is not whole would give all others another name: 1.0 for 1.
+        if (array != array.round()).any():
+            rule = "must have whole numbers or names"
+            raise InputError.one(where, rule, float(array[array != array.round()][0]))
         array = array.astype(np.int64)
     return array.astype(str)
 

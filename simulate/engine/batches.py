@@ -123,6 +123,10 @@ def batches(
     safe = chosen.clamp(min=0)
     inputs = data.inputs(copied(x[safe], device))
     labels = copied(y[safe].masked_fill(chosen == ABSENT, PADDING), device)
+    # A padding row holds nobody's record: one that overflows would spoil the updates of
+    # all clients with padding, though it enters no loss.
+    if (rows == ABSENT).any():
+        inputs[copied(chosen == ABSENT, device)] = 0
     return inputs, labels
 
 

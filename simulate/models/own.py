@@ -17,6 +17,7 @@ from simulate.data.own import Data
 from simulate.data.user_code import error_line
 from simulate.models.compiled import Compiled, compiled
 from simulate.models.modular import Modular
+from simulate.models.network import Model
 from simulate.models.objective import CROSS_ENTROPY, Objective, with_seeds
 from simulate.models.own_checks import (
     COPY_RULE,
@@ -189,6 +190,23 @@ def frozen_as_buffers(module: nn.Module) -> nn.Module:
                 delattr(part, name)
                 part.register_buffer(name, value.detach())
     return module
+
+
+def require_no_random_layers(model: Model) -> None:
+    """Refuse dropout where single records are protected.
+
+    Its draws go by the place of a record in a batch, so that one record more changes
+    those of all later ones.
+
+    Raises:
+        InputError: for a model that draws random numbers in training.
+    """
+    if model.stochastic:
+        rule = (
+            "must draw no random numbers, as dropout does, for secure noise with unit: "
+            "record; --noise seeded rehearses"
+        )
+        raise InputError.one("model", rule, type(model).__name__)
 
 
 def _bytes(value: Tensor) -> bytes:

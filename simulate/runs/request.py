@@ -28,7 +28,7 @@ from simulate.data.subsets import validation_split
 from simulate.engine.evaluation import measure
 from simulate.engine.experiment import Experiment
 from simulate.models.network import Model
-from simulate.models.own import OwnModel
+from simulate.models.own import OwnModel, require_no_random_layers
 from simulate.models.registry import MODELS, model
 from simulate.parallel import SINGLE_PROCESS, Ranks, all_gather, device_of, on_all_ranks
 from simulate.tasks import MULTI_CLASS, Metric, is_accuracy, metric_of, objective_of
@@ -168,6 +168,10 @@ def prepare(request: Request, ranks: Ranks = SINGLE_PROCESS) -> Experiment:
         vectorised=by_record or device.type != "cpu",
         by_record=by_record,
     )
+    if request.source_of_noise != SEEDED and by_record:
+        require_no_random_layers(network)
+    if callable(request.loss):
+        _try_loss(network, data)
     if metric is not None and callable(request.metric):
         _try_metric(metric, network, data)
     return Experiment(
@@ -205,12 +209,34 @@ def _try_metric(metric: Metric, network: Model, data: Dataset) -> None:
     measure(network, theta, data, rows=rows, metric=metric)
 
 
+def _try_loss(network: Model, data: Dataset) -> None:
+    """Compute a user's loss twice: draws of its own would come from one common stream.
+
+    Then the records of one client would decide what the losses of others draw.
+    """
+    theta = network.initial(torch.Generator().manual_seed(0))
+    rows = torch.arange(min(TRIED_RECORDS, len(data.train_y)))
+    outputs = network.logits(theta, data.inputs(data.train_x[rows]))
+    labels = data.train_y[rows]
+    losses = [network.objective(outputs, labels) for _ in range(2)]
+    if not torch.equal(*losses):
+        rule = "must give the same loss each time, without random numbers"
+        raise InputError.one("loss", rule, [float(loss) for loss in losses])
+
+
 def _check_unit(request: Request, entry: AlgorithmEntry) -> None:
     """Raise where a method would protect records under a plan that protects clients."""
     if request.plan.unit != "record" and not request.own_unit:
         rule = (
             f"must be record for {entry.name}, which protects single records: "
             "write unit: record in the spec"
+        )
+        raise InputError.one("plan.unit", rule, request.plan.unit)
+    is_private = request.own_data is not None and request.source_of_noise != SEEDED
+    if request.plan.unit != "record" and is_private:
+        rule = (
+            f"must be record for {entry.name} and secure noise, since its own plan under "
+            "this one follows from the client with the fewest records"
         )
         raise InputError.one("plan.unit", rule, request.plan.unit)
 

@@ -3,12 +3,17 @@
 import numpy as np
 import pytest
 import torch
+import yaml
+from torch import nn
 
+import privplan
+import simulate
 from privplan.errors import InputError
 from simulate.data.own import Data
 from simulate.engine.batches import batches
 from simulate.local.sgd import PADDING
-from tests.simulate.own_runs import CLIENTS, plan
+from tests.simulate.own_runs import CLIENTS, SPEC, Net, plan
+from tests.simulate.own_runs import data as own_data
 
 RECORDS = 6
 STEPS = 4
@@ -32,6 +37,14 @@ def data_of(names, counts):
     return Data(x.astype("f4"), y, client=client, group=groups)
 
 
+def names_of(groups):
+    """Names of the clients of each group, in the order of their numbers."""
+    names = []
+    for group in groups:
+        names += [f"{group.name}{number:03}" for number in range(group.clients)]
+    return names
+
+
 def training_of(data, groups):
     """Inputs of the mini-batches of each client in one round, by its name."""
     dataset, assigned = data.prepared(groups)
@@ -52,9 +65,7 @@ def groups(tmp_path_factory):
 @pytest.mark.parametrize("neighbour", ["more records", "another name"])
 def test_all_others_train_on_the_same_mini_batches(groups, neighbour):
     """With one stream for all, and clients by their numbers, most of them changed."""
-    names = []
-    for group in groups:
-        names += [f"{group.name}{number:03}" for number in range(group.clients)]
+    names = names_of(groups)
     # The first client of the first group.
     first = names[0]
     before = training_of(data_of(names, {}), groups)
@@ -85,3 +96,81 @@ def test_what_others_would_decide_is_asked_for_before_secure_noise():
     named.require_separate_preparation(by_record=False)
     tested = Data(x, [0, 1, 0, 1], client=list("aabb"), test=Data(x, [0, 1, 0, 1]))
     tested.require_separate_preparation(by_record=True)
+
+
+def test_rows_without_a_record_hold_nobodys(groups):
+    """The first record of all, if it overflows, would spoil everybody's padding."""
+    names = names_of(groups)
+    data = data_of(names, dict.fromkeys(names, SIZE + 1))
+    dataset, assigned = data.prepared(groups)
+    drawn = {"seed": 5, "round_": 3, "steps": STEPS, "size": SIZE}
+    clients = np.arange(CLIENTS)
+    x, labels = batches(dataset, assigned, clients, device=torch.device("cpu"), **drawn)
+    is_padding = labels == PADDING
+    assert is_padding.any()
+    assert not x[is_padding].any()
+    assert x[~is_padding].any()
+
+
+class Pairs:
+    """A data set of pairs, of which reading gives what a function makes of a row."""
+
+    def __init__(self, record):
+        self.record = record
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, row):
+        return self.record(row), row % 2
+
+
+def test_a_data_set_is_read_alike_whoever_is_in_it():
+    draws = iter(range(100))
+    with pytest.raises(InputError, match="the same record each time it is read"):
+        Data(Pairs(lambda row: np.full(3, next(draws), "f4")))
+    kinds = ("u1", "f4")
+    with pytest.raises(InputError, match="must have records of one type"):
+        Data(Pairs(lambda row: np.ones(3, kinds[row == 3])))
+    with pytest.raises(
+        InputError, match=r"must have whole numbers or names, found 2\.5"
+    ):
+        Data(np.ones((3, 2)), [0, 1, 0], client=[1.0, 2.0, 2.5])
+
+
+def drawing_loss(outputs, targets):
+    """A loss whose draws come from the one stream of the process."""
+    return nn.functional.cross_entropy(outputs * torch.rand(1), targets)
+
+
+class Dropping(Net):
+    """A module with dropout."""
+
+    def forward(self, x):
+        return super().forward(nn.functional.dropout(x, training=self.training))
+
+
+def test_random_losses_and_layers_are_refused_where_they_couple(tmp_path):
+    solved = plan(tmp_path)
+    with pytest.raises(InputError, match="must give the same loss each time"):
+        simulate.train(
+            solved, model=Net, data=own_data(), loss=drawing_loss, folder=tmp_path / "a"
+        )
+    spec = yaml.safe_load(SPEC)
+    del spec["cohort"], spec["planning"]
+    spec |= {"unit": "record", "local": {"epochs": 1, "batch_size": 5}}
+    for group in spec["groups"]:
+        group["records"] = 10
+    of_records = privplan.solve(spec)
+    tested = own_data(test=own_data())
+    with pytest.raises(InputError, match="must draw no random numbers"):
+        simulate.train(
+            of_records,
+            model=Dropping,
+            data=tested,
+            algorithm="DPFedAvg",
+            folder=tmp_path / "b",
+        )
+    spec["local"]["augmentation"] = {"shift": 1}
+    with pytest.raises(InputError, match="only for unit: client, as one record more"):
+        privplan.solve(spec)
