@@ -328,7 +328,12 @@ class Attack:
 
 
 ATTACKS: Registry[Attack] = Registry(
-    "attack", "privplan.attacks", "simulate.attacks", instance_of(Attack)
+    "attack",
+    "privplan.attacks",
+    "simulate.attacks",
+    instance_of(Attack),
+    # By module: lists of names do not follow what was imported first.
+    order=lambda attack: str(getattr(attack.reconstruct, "__module__", "")),
 )
 
 
