@@ -126,7 +126,9 @@ def batches(
     # A padding row holds nobody's record: one that overflows would spoil the updates of
     # all clients with padding, though it enters no loss.
     if (rows == ABSENT).any():
-        inputs[copied(chosen == ABSENT, device)] = 0
+        dimensions_of_record = [1] * (inputs.ndim - rows.ndim)
+        is_padding = (chosen == ABSENT).reshape(*rows.shape, *dimensions_of_record)
+        inputs = inputs.masked_fill(copied(is_padding, device), 0)
     return inputs, labels
 
 
