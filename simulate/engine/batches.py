@@ -123,13 +123,20 @@ def batches(
     safe = chosen.clamp(min=0)
     inputs = data.inputs(copied(x[safe], device))
     labels = copied(y[safe].masked_fill(chosen == ABSENT, PADDING), device)
-    # A padding row holds nobody's record: one that overflows would spoil the updates of
-    # all clients with padding, though it enters no loss.
     if (rows == ABSENT).any():
-        dimensions_of_record = [1] * (inputs.ndim - rows.ndim)
-        is_padding = (chosen == ABSENT).reshape(*rows.shape, *dimensions_of_record)
-        inputs = inputs.masked_fill(copied(is_padding, device), 0)
+        inputs = _without_padding(inputs, copied(chosen == ABSENT, device))
     return inputs, labels
+
+
+def _without_padding(inputs: Tensor, is_padding: Tensor) -> Tensor:
+    """Inputs [K, steps, B, ...] with zeros in padding rows, of which a mask tells.
+
+    Such a row holds nobody's record: one that overflows would spoil the updates of all
+    clients with padding, though it enters no loss.
+    """
+    dimensions_of_record = [1] * (inputs.ndim - is_padding.ndim)
+    mask = is_padding.reshape(*is_padding.shape, *dimensions_of_record)
+    return inputs.masked_fill(mask, 0)
 
 
 def _sources(
