@@ -12,6 +12,8 @@ from privplan.errors import InputError
 from simulate.data.own import Data
 from simulate.engine.batches import batches
 from simulate.local.sgd import PADDING
+from simulate.models.own import OwnModel
+from simulate.runs.request import Request, prepare
 from tests.simulate.own_runs import CLIENTS, SPEC, Net, plan
 from tests.simulate.own_runs import data as own_data
 
@@ -156,6 +158,18 @@ def test_random_losses_and_layers_are_refused_where_they_couple(tmp_path):
         simulate.train(
             solved, model=Net, data=own_data(), loss=drawing_loss, folder=tmp_path / "a"
         )
+    # The client with the fewest records would decide everybody's noise.
+    request = Request(
+        solved,
+        "DPFedAvg",
+        "mine",
+        tmp_path / "c",
+        own_data=own_data(test=own_data()),
+        own_model=OwnModel(Net, {}, "Net", False),
+        own_unit=True,
+    )
+    with pytest.raises(InputError, match="the client with the fewest records"):
+        prepare(request)
     spec = yaml.safe_load(SPEC)
     del spec["cohort"], spec["planning"]
     spec |= {"unit": "record", "local": {"epochs": 1, "batch_size": 5}}
