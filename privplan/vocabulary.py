@@ -317,6 +317,8 @@ list list_all ls available choices options_list show_all
     simulate --algorithms, and --help of --dataset and --preset, list names
 dry_run no_train simulate_only check_only plan_only noop preview what_would
     privplan solve trains nothing, nor does simulate --plan-only FILE
+best winner best_row best_algorithm ranking argmax idxmax
+    max(comparison, key=lambda row: row.mean); a few seeds may not tell which is best
 gpus num_gpus n_gpus devices gpu_ids
     compare --jobs N gives each job a GPU, --device cuda:N names one, and processes share \
 a run under torchrun --nproc-per-node N -m simulate PLAN

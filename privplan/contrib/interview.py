@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from privplan.cli import render
 from privplan.errors import InputError
 from privplan.yaml_text import load_yaml
+
+if TYPE_CHECKING:
+    from privplan.spec.spec import Spec
 
 _EPSILON = (
     "Epsilon is a group's privacy budget: a guess whether somebody took part is right at "
@@ -105,17 +108,21 @@ class _Interview:
             "person": _UNNAMED,
         }
 
-    def _check(self, **changes: Any) -> None:
-        """Raises InputError for answers that make no spec."""
+    def _check(self, **changes: Any) -> Spec:
+        """The spec of the answers so far; raises InputError where they make none."""
         from privplan.spec.spec import Spec
 
-        Spec.parse(load_yaml(_text({**self.answers, **changes}), "answer"))
+        return Spec.parse(load_yaml(_text({**self.answers, **changes}), "answer"))
 
     def ask(self, field: str, question: str) -> None:
         """Asks for a field of the spec."""
 
         def checked(text: str) -> str:
-            self._check(**{field: text})
+            spec = self._check(**{field: text})
+            # Such as a delta that promises nothing.
+            if field == "delta":
+                for warning in spec.warnings():
+                    render.warn(warning)
             return text
 
         self.answers[field] = render.ask(question, checked, str(self.answers[field]))

@@ -124,6 +124,7 @@ def in_full(data: dict[str, Any], path: str) -> str:
     Raises:
         InputError: for a word that is neither a field nor a group.
     """
+    from privplan.spec.groups import Group
     from privplan.spec.spec import Spec
 
     first, _, field = path.partition(".")
@@ -135,6 +136,10 @@ def in_full(data: dict[str, Any], path: str) -> str:
         names = [group.get("name") for group in groups]
     if first in names:
         return f"groups.{first}.{field or 'epsilon'}"
+    if names and first in Group.model_fields:
+        listed = ", ".join(map(str, names[:_MOST_NAMED]))
+        rule = f"is a field of each group: name the group, such as {names[0]}.{first}"
+        raise InputError.one("vary", f"{rule} (groups: {listed})", first)
     if names and not field:
         meant = did_you_mean(first, [*map(str, names), *Spec.model_fields])
         if not meant:

@@ -202,7 +202,10 @@ def number_of(field: str, name: str, row: int, value: Any) -> float:
     if not math.isfinite(number):
         rule = f"must have numbers in {name}, record {row}"
         if field == "data":
-            rule += " (--features A,B names the columns that are inputs)"
+            rule += (
+                " (--client and --group name their columns, --features A,B those that "
+                "are inputs)"
+            )
         raise InputError.one(field, rule, str(value))
     return number
 

@@ -31,6 +31,13 @@ _NUMERIC = {"mean", "std", "fill"}
 _CATEGORICAL = {"categories", "fill"}
 AS_THEY_ARE: Statistics = defaultdict(lambda: {"mean": 0.0, "std": 1.0})
 """Statistics of a table whose columns are standardised already."""
+NO_STATISTICS = Fault(
+    "statistics",
+    "must be given for a table: FILE.json with public mean and std or categories of "
+    "each column (fitted on private data they would be a release), or the word none "
+    "where all columns are standardised; --codes names columns of codes",
+    "nothing",
+)
 
 
 def read_statistics(path: Path) -> Statistics:
@@ -63,12 +70,7 @@ def encode(
     names = list(features)
     stated: Statistics = {} if statistics is None else statistics
     if statistics is None and set(names) - set(codes):
-        rule = (
-            "must be given for a table: FILE.json with public mean and std or categories "
-            "of each column (fitted on private data they would be a release), or the word "
-            "none where all columns are standardised; --codes names columns of codes"
-        )
-        raise InputError.one("statistics", rule, "nothing")
+        raise InputError([NO_STATISTICS])
     if not names:
         raise InputError.one("features", "must name a column", names)
     faults = [

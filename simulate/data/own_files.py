@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from privplan.errors import InputError
+from privplan.errors import Fault, InputError, did_you_mean
 from privplan.limits import MOST_PIXELS, most_unpacked, refuse_bomb
 from simulate.data.columns import (
     Columns,
@@ -23,7 +23,13 @@ from simulate.data.columns import (
     text_column,
     tokens,
 )
-from simulate.data.encoding import AS_THEY_ARE, Statistics, encode, read_statistics
+from simulate.data.encoding import (
+    AS_THEY_ARE,
+    NO_STATISTICS,
+    Statistics,
+    encode,
+    read_statistics,
+)
 from simulate.data.own import Data
 from simulate.data.reading import one_line_errors, opened
 from simulate.tasks import MULTI_CLASS, task_of
@@ -71,9 +77,6 @@ class DataOptions:
 
 def _table(path: Path, options: DataOptions, test: Data | None) -> Data:
     """Data in a CSV or Parquet file."""
-    if options.label is None and options.task != "next-token":
-        rule = "is required for a table: the column of labels"
-        raise InputError.one("label", rule, "none")
     columns: Columns = (
         read_csv(path) if path.suffix.lower() == ".csv" else read_parquet(path)
     )
@@ -153,17 +156,20 @@ def from_table(
     labels = _names(label or ())
     features = _names(features)
     codes = _names(codes)
+    # An unknown task is refused first: its labels are of no kind.
+    task = task_of(arguments.get("task", MULTI_CLASS)).name
+    named = [*labels, *(name for name in (client, group) if name)]
+    inputs = list(features) or [name for name in columns if name not in named]
+    try:
+        _require_columns(columns, labels, client, group, task)
+    except InputError as error:
+        # All that is wrong is said at once.
+        if statistics is None and set(inputs) - set(codes):
+            raise InputError([*error.faults, NO_STATISTICS]) from None
+        raise
     clients = text_column(columns, "client", client) if client else None
     group_names = text_column(columns, "group", group) if group else None
-    if client is not None and client == group:
-        raise InputError.one("group", "must be another column than client", group)
-    named = [*labels, *(name for name in (client, group) if name)]
-    if len(set(named)) < len(named):
-        rule = "must be another column than client and group"
-        raise InputError.one("label", rule, named)
-    # An unknown task is refused first: its labels are of no kind.
-    y = _labels(columns, labels, task_of(arguments.get("task", MULTI_CLASS)).name)
-    inputs = list(features) or [name for name in columns if name not in named]
+    y = _labels(columns, labels, task)
     for name, times in Counter(inputs).items():
         if name in labels:
             raise InputError.one("features", "must not hold the label", name)
@@ -176,6 +182,37 @@ def from_table(
     elif codes:
         raise InputError.one("codes", "must be columns of single numbers", list(codes))
     return Data(x, y, clients, groups or group_names, codes=places, **arguments)
+
+
+def _require_columns(
+    columns: Columns,
+    labels: Sequence[str],
+    client: str | None,
+    group: str | None,
+    task: str,
+) -> None:
+    """Refuses columns of labels, clients and groups that are missing or named twice."""
+    faults: list[Fault] = []
+    present = ", ".join(columns)
+    if not labels and task != "next-token":
+        rule = f"is required for a table: one of the columns {present}"
+        faults.append(Fault("label", rule, "none"))
+    named = [("client", client), ("group", group)]
+    named += [("label", name) for name in labels]
+    roles: dict[str, str] = {}
+    for role, name in named:
+        if not name:
+            continue
+        if name not in columns:
+            hint = did_you_mean(name, columns)
+            rule = f"must be one of the columns {present}{hint}"
+            faults.append(Fault(role, rule, name))
+        elif name in roles:
+            rule = f"must be another column than {roles[name]}"
+            faults.append(Fault(role, rule, name))
+        roles.setdefault(name, role)
+    if faults:
+        raise InputError(faults)
 
 
 def _names(columns: Sequence[str] | str) -> list[str]:

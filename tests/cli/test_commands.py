@@ -34,6 +34,11 @@ def test_an_interview_writes_a_spec_that_is_planned(unit, tmp_path):
         answers = "2\n4\n3\na 90\na 90 500 1\n\n\n\n\n\n\nmany\n2\n"
         person = None
 
+    # A delta that promises nothing is said at once.
+    typed = "1\na 90 1\n\n\n\n7\n0.5\n"
+    done = CliRunner().invoke(main, ["init", "--interactive"], input=typed)
+    assert "warning: groups.a.delta: 0.5 is not below 1/clients" in done.output
+
     # Input that ends early leaves no file.
     for typed, code in ((answers[:7], 130), (answers, 0)):
         assert not path.exists()

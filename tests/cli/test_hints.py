@@ -424,8 +424,15 @@ def test_a_guess_on_columns_is_led_on(tmp_path):
     path = tmp_path / "table.csv"
     path.write_text("ward,ill,age\nnorth,0,1.5\nsouth,1,2.5\n")
     words = ["check-data", path, "--label", "ill", "--statistics", "none"]
-    assert "(--features A,B names the columns that are inputs)" in refused(*words)
+    assert "(--client and --group name their columns, --features" in refused(*words)
     assert "(did you mean age?)" in refused(*words, "--features", "Age")
+    faults = privplan("check-data", path, "--label", "il", "--client", "wards").stderr
+    for fault in (
+        "client: must be one of the columns ward, ill, age (did you mean ward?)",
+        "label: must be one of the columns ward, ill, age (did you mean ill?)",
+        "statistics: must be given for a table",
+    ):
+        assert fault in faults
     line = refused(*words, "--groups", "strict")
     assert line.startswith("groups: must be FILE.csv with the columns client and group")
 
