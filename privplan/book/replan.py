@@ -142,15 +142,19 @@ class _Candidate:
             )
         return affordable
 
-    def uses(self, affordable_epsilons: Mapping[str, float]) -> bool:
+    def overstates(self, affordable_epsilons: Mapping[str, float]) -> bool:
+        """Whether an allotment that does not bind is more than the book leaves."""
+        for name, affordable in affordable_epsilons.items():
+            if self.allotments[name] * _CLOSE > affordable:
+                return True
+        return False
+
+    def uses(self) -> bool:
         """Whether the plan comes close to all budgets, or may not come closer."""
+        planned = self.planned_epsilons
         for name, compositions in self.bounds.items():
             allotment = self.allotments[name]
-            if name in affordable_epsilons:
-                if allotment * _CLOSE > affordable_epsilons[name]:
-                    return False
-                continue
-            if allotment == self.budgets[name]:
+            if allotment == self.budgets[name] or planned[name] < _SPENT * allotment:
                 continue
             history = self.history(name)
             if not any(
@@ -204,14 +208,18 @@ def solve_from_book(
     accountant = spec.planning.accountant
     candidate = _Candidate(requested, budgets, budgets, bounds, accountant)
     for attempt in range(_MAX_SOLVES):
-        affordable = {}
-        if candidate.fits:
-            affordable = candidate.affordable_epsilons
-            if attempt >= _ENOUGH_SOLVES or candidate.uses(affordable):
-                return _noted(candidate.plan, bounds, accounts, population)
+        fits = candidate.fits
+        affordable = candidate.affordable_epsilons if fits else {}
+        overstates = candidate.overstates(affordable)
+        is_close = attempt >= _ENOUGH_SOLVES or candidate.uses()
+        if fits and not overstates and is_close:
+            return _noted(candidate.plan, bounds, accounts, population)
 
-        aim = 1 - _MARGIN * 2**attempt  # noise on a grid needs more margin
-        allotments = _next_allotments(candidate, requested, aim)
+        # A plan that fits, and says more than the book leaves, is only lowered.
+        allotments = dict(candidate.allotments)
+        if not overstates:
+            aim = 1 - _MARGIN * 2**attempt  # noise on a grid needs more margin
+            allotments = _next_allotments(candidate, requested, aim)
         for name, epsilon in affordable.items():
             allotments[name] = min(allotments[name], epsilon)
         plan = solve(_with_epsilons(spec, allotments))
@@ -308,10 +316,15 @@ def _next_allotments(
         InfeasibleError: when one falls below ``LEAST_SHARE`` of its budget.
     """
     allotments = dict(candidate.allotments)
+    planned = candidate.planned_epsilons
     for name, compositions in candidate.bounds.items():
         group = requested.group(name)
         history = candidate.history(name)
-        squared_mu = _squared_mu(allotments[name], group.delta)
+        # A group that does not spend its allotment is judged by what it spends.
+        epsilon = allotments[name]
+        if planned[name] < _SPENT * epsilon:
+            epsilon = planned[name]
+        squared_mu = _squared_mu(epsilon, group.delta)
         squares = [
             _next_squared_mu(composition, history, squared_mu, aim)
             for composition in compositions

@@ -161,6 +161,7 @@ def prepare(request: Request, ranks: Ranks = SINGLE_PROCESS) -> Experiment:
     if entry.unit == "record":
         records = _lowest_records(request.plan, assigned)
     built = algorithm(request.algorithm, request.plan, request.hyperparameters, records)
+    _require_releases_of_book(request, entry, built.plan)
     network = _network(
         request,
         built.plan.spec.model.name,
@@ -187,6 +188,27 @@ def prepare(request: Request, ranks: Ranks = SINGLE_PROCESS) -> Experiment:
         key=key,
         discrete=request.source_of_noise == SECURE_DISCRETE,
     )
+
+
+def _require_releases_of_book(
+    request: Request, entry: AlgorithmEntry, executed: Plan
+) -> None:
+    """Raise where a plan from a book would be spent by releases that are not its own.
+
+    The book left room for the plan's releases. Those of another method may spend as much
+    by themselves, and more together with what the book holds.
+    """
+    plan = request.plan
+    if plan.book is None:
+        return
+    booked = {group.name: plan.history(group) for group in plan.groups}
+    released = {group.name: executed.history(group) for group in executed.groups}
+    if entry.unit_under(plan) != plan.unit or released != booked:
+        rule = (
+            "must release what its plan does, which was composed with a book; solve "
+            "without --from-book to compare methods, as a simulation"
+        )
+        raise InputError.one("algorithm", rule, request.algorithm)
 
 
 def _check_commits(request: Request) -> None:

@@ -16,7 +16,7 @@ from privplan.evidence.clients import CLIENTS
 from privplan.evidence.noise import NOISE_EVIDENCE
 from privplan.evidence.rounds import EVIDENCE, VECTORS
 from privplan.ledger import read_ledger
-from privplan.plan import Plan
+from privplan.plan import BookBudget, Plan
 from privplan.record import CHECKPOINT, LEDGER, PLAN, RECORD, RunRecord
 from privplan.verification.verify import load_run
 from simulate.algorithms.registry import Hyperparameters
@@ -25,7 +25,7 @@ from simulate.runs import run
 from simulate.runs.compare import compare
 from simulate.runs.ledger_writer import FileLedger
 from simulate.runs.records import PLOT
-from simulate.runs.request import Request
+from simulate.runs.request import Request, prepare
 from simulate.runs.run import execute
 from tests.simulate.conftest import interrupt
 
@@ -243,6 +243,32 @@ def test_a_folder_that_is_no_run_is_left_alone(short_plan, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
     with pytest.raises(InputError, match="output: must be a folder"):
         execute(request_for(short_plan, tmp_path / "thesis.tex"))
+
+
+@pytest.mark.parametrize("method", ["GDPFed+", "FedAvg"])
+def test_a_plan_from_a_book_is_spent_by_its_own_releases(method, short_plan, tmp_path):
+    """Others compose with what the book holds to more than was planned."""
+    budgets = [
+        BookBudget(
+            group=group.name,
+            rule="exact",
+            phrase="exact",
+            budget=20.0,
+            spent=1.0,
+            total=15.0,
+            noise_multiplier=group.noise_multiplier,
+        )
+        for group in short_plan.groups
+    ]
+    plan = short_plan.model_copy(update={"book": tuple(budgets)})
+    asked = request_for(plan, tmp_path / "run", algorithm=method)
+    if method == "GDPFed+":
+        # The method that the plan is of.
+        assert prepare(asked).algorithm.plan.book == plan.book
+        asked = replace(asked, algorithm="IDP-FedAvg-Scale")
+    with pytest.raises(InputError, match=r"algorithm: must release what its plan does"):
+        prepare(asked)
+    assert not asked.folder.exists()
 
 
 def test_a_plan_that_is_not_executed_is_not_written_over(
