@@ -63,6 +63,22 @@ class Dataset:
         self._check("train", self.train_x, self.train_y, self.train_people)
         self._check("test", self.test_x, self.test_y, self.test_people)
 
+    def test_groups_of(self, rows: np.ndarray | None = None) -> dict[str, np.ndarray]:
+        """Test records of each privacy group that they name, by its name.
+
+        Args:
+            rows: indices of test records; None for all.
+
+        Returns:
+            Places among these test records; empty where none names a group.
+        """
+        if self.test_groups is None:
+            return {}
+        names = self.test_groups if rows is None else self.test_groups[rows]
+        # The group of a record without a name is unknown.
+        named = np.unique(names[names != ""])
+        return {str(name): np.flatnonzero(names == name) for name in named}
+
     def _check(
         self, part: str, x: Tensor, y: Tensor, people: np.ndarray | None
     ) -> None:

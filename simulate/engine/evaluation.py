@@ -37,6 +37,7 @@ class AccuracyMeasures:
     personal_by_group: Mapping[str, float] | None = None
     # The run's metric on all test records, or its mean over clients; None for accuracy.
     score: float | None = None
+    # The score on the test records of each group; None where they name no groups.
     score_by_group: Mapping[str, float] | None = None
 
     @property
@@ -80,36 +81,38 @@ def measure(
         x = data.test_x[part if rows is None else rows[part]]
         return model.logits(theta, data.inputs(x.to(theta.device))).cpu()
 
+    groups = data.test_groups_of(None if rows is None else rows.numpy())
     with torch.no_grad():
         logits = over_chunks(logits_of, len(labels), BATCH_RECORDS, workers)
         if metric is not None:
-            return _scored(model, metric, logits, data, rows)
+            return _scored(model, metric, logits, labels, groups)
         loss = float(functional.cross_entropy(logits.double(), labels))
     classes = len(data.classes)
-    hits = labels[logits.argmax(1) == labels]
-    correct = torch.bincount(hits, minlength=classes).numpy()
+    is_right = logits.argmax(1) == labels
+    correct = torch.bincount(labels[is_right], minlength=classes).numpy()
     total = torch.bincount(labels, minlength=classes).numpy()
-    return AccuracyMeasures(correct, total, finite_or_none(loss))
+    shares = {
+        name: float(is_right[torch.from_numpy(places)].double().mean())
+        for name, places in groups.items()
+    }
+    return AccuracyMeasures(
+        correct, total, finite_or_none(loss), score_by_group=shares or None
+    )
 
 
 def _scored(
-    model: Model, metric: Metric, outputs: Tensor, data: Dataset, rows: Tensor | None
+    model: Model,
+    metric: Metric,
+    outputs: Tensor,
+    labels: Tensor,
+    groups: Mapping[str, np.ndarray],
 ) -> AccuracyMeasures:
-    """The metric on the outputs of all test records, and of each group's.
-
-    Test records need not name a group.
-    """
-    labels = data.test_y if rows is None else data.test_y[rows]
+    """The metric on the outputs of all test records, and on each group's."""
     targets = model.objective.targets_of(labels)
-    groups = data.test_groups
-    if groups is not None and rows is not None:
-        groups = groups[rows.numpy()]
     scores = {}
-    if groups is not None:
-        # The group of a record without a name is unknown.
-        for name in np.unique(groups[groups != ""]):
-            in_group = torch.from_numpy(groups == name)
-            scores[str(name)] = metric(outputs[in_group], targets[in_group])
+    for name, places in groups.items():
+        in_group = torch.from_numpy(places)
+        scores[name] = metric(outputs[in_group], targets[in_group])
     no_counts = np.zeros(0, np.int64)
     return AccuracyMeasures(
         correct=no_counts,
@@ -125,8 +128,9 @@ def by_group(
 ) -> dict[str, float]:
     """The accuracy per group.
 
-    That of personal models is a mean; that of a global model weighs the classes by the
-    group's shares of them.
+    That of personal models is a mean, and that of a global model is of the group's own
+    test records. Where test records name no groups, as those of registered data, it
+    weighs the classes by the group's shares of them.
 
     Args:
         measured: all measures.

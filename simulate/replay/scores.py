@@ -71,11 +71,15 @@ def scores_of(parts: RunParts, plan: Plan, theta: Tensor, rows: np.ndarray) -> S
     means = np.array([counts[labels.numpy() == label].mean(0) for label in tested])
     for label, mean in zip(tested, means, strict=True):
         scores.by_class[data.classes[label]] = _pair(mean)
-    scores.by_group.update(_by_group(parts, plan, tested, means))
+    groups = data.test_groups_of(rows)
+    for name, places in groups.items():
+        scores.by_group[name] = _pair(counts[places].mean(0))
+    if not groups:
+        scores.by_group.update(_by_classes(parts, plan, tested, means))
     return scores
 
 
-def _by_group(
+def _by_classes(
     parts: RunParts, plan: Plan, tested: np.ndarray, means: np.ndarray
 ) -> dict[str, Score]:
     """Means over classes [classes, 2], with each group's shares of them in training."""
@@ -102,11 +106,8 @@ def _by_metric(
     targets = objective.targets_of(labels)
     score = float(metric(logits, targets))
     scores = Scores((score, 0.0), float(objective(logits, labels)))
-    if parts.data.test_groups is None:
-        return scores
-    named = parts.data.test_groups[rows]
-    for name in np.unique(named[named != ""]):
-        chosen = torch.from_numpy(named == name)
+    for name, places in parts.data.test_groups_of(rows).items():
+        chosen = torch.from_numpy(places)
         of_group = float(metric(logits[chosen], targets[chosen]))
-        scores.by_group[str(name)] = (of_group, 0.0)
+        scores.by_group[name] = (of_group, 0.0)
     return scores

@@ -51,6 +51,23 @@ def test_the_trained_module_reaches_the_score_of_the_run(solved, tmp_path):
     assert run.score > 0.6
 
 
+def test_a_group_is_scored_on_its_own_records(solved, tmp_path):
+    """Where a group's labels are the others' turned round, few of its own are right."""
+    columns = arrays()
+    is_strict = columns["group"] == "strict"
+    own_data = data(y=np.where(is_strict, 1 - columns["y"], columns["y"]))
+    run = simulate.train(
+        solved, model=Net, data=own_data, folder=tmp_path / "run", noise="seeded"
+    )
+    dataset, _ = own_data.prepared(solved.groups)
+    is_right = run.model()(dataset.test_x).argmax(1) == dataset.test_y
+    for name in ("strict", "loose"):
+        own = torch.from_numpy(dataset.test_groups == name)
+        assert run.by_group[name] == pytest.approx(float(is_right[own].double().mean()))
+    assert abs(run.by_group["strict"] - run.by_group["loose"]) > 0.3
+    assert run.verdict.outcome == "rehearsal"
+
+
 def test_an_interrupted_run_resumes_to_the_same_parameters(solved, tmp_path):
     options = {"model": Net, "data": data(), "seed": 3, "noise": "seeded"}
     whole = simulate.train(solved, folder=tmp_path / "whole", **options)
