@@ -13,7 +13,7 @@ from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from privplan.errors import InputError, PrivplanError, did_you_mean
-from privplan.vocabulary import SURE, call_of, meaning, nearest, purpose
+from privplan.vocabulary import SURE, call_of, meaning, nearest, purpose, purpose_there
 
 REPLACE = 'write spec.replace(rounds=80, groups={"strict": {"epsilon": 1}})'
 _OF_DATA = ("label", "client", "group", "groups", "features", "statistics", "task")
@@ -297,6 +297,9 @@ def instead_of_argument(
     function: Callable[..., Any], name: str, parameters: Mapping[str, object]
 ) -> str:
     """What to write for an argument that a function does not take."""
+    # A column is said with its data, whatever else its name may mean.
+    if "data" in parameters and name in _OF_DATA:
+        return f"; write data={_LOADED}"
     meant = meaning(name, parameters)
     if meant is not None:
         return f"; write {meant}"
@@ -305,6 +308,9 @@ def instead_of_argument(
             return f"; write data={_LOADED}"
         if function.__qualname__ == "Data.__init__":
             return f"; write {_LOADED}"
+    served = purpose_there(name, function.__name__)
+    if served is not None:
+        return f"; {served}"
     near = nearest(name, parameters, SURE)
     if near is not None:
         return f" (did you mean {near}?)"

@@ -351,6 +351,14 @@ _RULES = {
     "invalid_key": "is no name of a field; a decimal has a point, 2.5, and no comma",
 }
 """The rule for an error type of pydantic, or for its first word."""
+_EXAMPLES = {
+    "Group": "{name: strict, clients: 100, epsilon: 2}",
+    "LocalTraining": "{steps: 5, batch_size: 5, learning_rate: 0.1}",
+    "Model": "{name: mlp-digits, parameters: 2410}",
+    "Planning": "{ratios: noise}",
+    "ServerOptimiser": "{optimizer: adam, learning_rate: 0.1}",
+}
+"""Mappings of a spec that people write as one word."""
 
 
 def _rule(error: dict[str, Any]) -> str:
@@ -374,10 +382,15 @@ def _rule(error: dict[str, Any]) -> str:
             # Of one value pydantic writes no ``or``.
             several = "one of " if " or " in expected else ""
             choices = re.findall("'(.*?)'", expected)
-            near = did_you_mean(error["input"], choices) if several else ""
+            near = ""
+            # A sampling law says itself which one is near.
+            if several and "did you mean" not in expected:
+                near = did_you_mean(error["input"], choices)
             return f"must be {several}{expected}{near}"
         case "value_error":
             return str(context["error"])
+        case "model_type" if context["class_name"] in _EXAMPLES:
+            return f"must be a mapping, such as {_EXAMPLES[context['class_name']]}"
         case kind:
             first_word = kind.partition("_")[0]
             message = str(error["msg"])

@@ -317,8 +317,6 @@ list list_all ls available choices options_list show_all
     simulate --algorithms, and --help of --dataset and --preset, list names
 dry_run no_train simulate_only check_only plan_only noop preview what_would
     privplan solve trains nothing, nor does simulate --plan-only FILE
-best winner best_row best_algorithm ranking argmax idxmax
-    max(comparison, key=lambda row: row.mean); a few seeds may not tell which is best
 gpus num_gpus n_gpus devices gpu_ids
     compare --jobs N gives each job a GPU, --device cuda:N names one, and processes share \
 a run under torchrun --nproc-per-node N -m simulate PLAN
@@ -403,6 +401,25 @@ compare.latex compare.csv compare.tex
     the folder of a comparison has results.tex and results.csv
 verify.output verify.out verify.save
     RUN/verdict.json is written; privplan report RUN -o page.html writes a page
+simulate.epochs train.epochs compare.epochs simulate.local_epochs train.local_epochs \
+simulate.n_epochs train.n_epochs simulate.num_epochs train.num_epochs
+    the spec says how clients train: local.steps, or with unit: record local.epochs
+Spec.partition Spec.dirichlet Spec.alpha Spec.partitioner
+    how a run's records are dealt is said to it: simulate PLAN --partition dirichlet:0.3
+Spec.seed Spec.random_state Spec.seeds
+    a seed is of a run: simulate PLAN --seed 3
+report.against report.versus report.compare report.other report.with report.baseline
+    several plans stand side by side: privplan report a.json b.json
+account.mu compose.mu calibrate.mu
+    one round of everybody with noise multiplier 1 / mu: --sampling full --rounds 1
+reproduce.table reproduce.tables reproduce.figure reproduce.number
+    the number is part of the name, as in hyperfl-table-5; reproduce --list names all
+export.format export.f export.type export.kind
+    the framework is named by --to, such as --to flower
+simulate.overwrite simulate.force simulate.exist_ok compare.overwrite compare.force
+    finished runs stay as they are; a new one goes to another folder, -o FOLDER
+attack.kind attack.type attack.method attack.name attack.mode attack.attacks
+    an attack is named by --attack, such as --attack membership
 add.name add.label add.run
     a run is named by its folder and digest; --population says whose groups it has
 alert threshold warn limit_epsilon stop_at max_spent cap
@@ -510,6 +527,14 @@ Comparison.score Comparison.accuracy
     comparison['planned'].mean
 Comparison.by_group Comparison.metrics
     comparison.to_frame()
+Run.by_group Run.accuracy_by_group
+    run.record.accuracy_by_group
+Run.by_class Run.accuracy_by_class
+    run.record.accuracy_by_class
+Book.show Book.plot Book.display
+    print(book), or book.spent('strict')
+Book.load Book.open Book.read Book.connect
+    privplan.Book(path)
 Comparison.save Comparison.write
     comparison.to_frame().to_csv(path)
 """
@@ -528,10 +553,12 @@ privplan check-data DATA
     data load load_data inspect_data describe_data profile read import ingest preview
 privplan explain PLAN, or privplan report PLAN
     show describe view display summary info cat print inspect details
+privplan solve SPEC --plot PICTURE, or privplan report PLAN
+    plot draw figure chart picture
 privplan report RUN, or privplan.load_run(folder) in Python
     runs history ls results experiments logs log metrics
 privplan solve --details, or privplan explain PLAN
-    certificate guarantee proof bounds groups group
+    certificate certify guarantee proof bounds groups group
 privplan report a.json b.json
     diff side_by_side compare_plans
 privplan report

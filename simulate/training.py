@@ -300,9 +300,9 @@ def _source(data: Data | None, dataset: str | None) -> str:
         return dataset
     rule = (
         "must be data=simulate.Data(...), or simulate.Data.load(path, label=...) of a "
-        "file, or dataset= with a name such as 'digits'"
+        "file, .from_table(table, ...), or dataset= with a name such as 'digits'"
     )
-    kind = type(data).__name__
+    kind = type(dataset if data is None else data).__name__
     if data is not None and dataset is not None:
         kind = "both"
     raise InputError.one("train", rule, kind)

@@ -220,7 +220,7 @@ def _release_faults(
     """Faults of the numbers of equal releases."""
     faults = []
     if sampling_ratio is None or not SMALLEST <= sampling_ratio <= 1:
-        rule = f"must be in [{SMALLEST:g}, 1]"
+        rule = f"must be in [{SMALLEST:g}, 1], or sampling full"
         faults.append(Fault("sampling_ratio", rule, sampling_ratio))
     elif law.everyone and sampling_ratio != 1:
         rule = f"must be 1 under {law.phrase}"

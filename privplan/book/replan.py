@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from privplan.accounting.accountant import at_most
 from privplan.accounting.bracketing import largest_affordable
@@ -101,7 +102,7 @@ class _Candidate:
         """The releases of a group."""
         return self.plan.history(self.plan.group(name))
 
-    @property
+    @cached_property
     def fits(self) -> bool:
         """Whether the plan keeps all budgets."""
         for name, compositions in self.bounds.items():
@@ -124,30 +125,30 @@ class _Candidate:
                     epsilons[row.group] = row.epsilon_upper
         return epsilons
 
-    @property
-    def affordable_epsilons(self) -> dict[str, float]:
-        """What groups may spend whose allotment does not bind, such as by shared noise.
+    @cached_property
+    def overstated(self) -> dict[str, float]:
+        """What groups may spend that are said to have more than that.
 
-        That is what they do spend, and the rest of their budget beyond it.
+        A group whose allotment does not bind, such as by shared noise, may spend what
+        it does spend, and the rest of its budget beyond it. Empty of a plan that does
+        not keep the budgets.
         """
+        if not self.fits:
+            return {}
         planned = self.planned_epsilons
-        affordable = {}
+        overstated = {}
         for name, compositions in self.bounds.items():
-            if planned[name] >= _SPENT * self.allotments[name]:
+            allotment = self.allotments[name]
+            if planned[name] >= _SPENT * allotment:
                 continue
             history = self.history(name)
-            affordable[name] = min(
+            affordable = min(
                 planned[name] + composition.budget - composition.epsilon(history)
                 for composition in compositions
             )
-        return affordable
-
-    def overstates(self, affordable_epsilons: Mapping[str, float]) -> bool:
-        """Whether an allotment that does not bind is more than the book leaves."""
-        for name, affordable in affordable_epsilons.items():
-            if self.allotments[name] * _CLOSE > affordable:
-                return True
-        return False
+            if allotment * _CLOSE > affordable:
+                overstated[name] = affordable
+        return overstated
 
     def uses(self) -> bool:
         """Whether the plan comes close to all budgets, or may not come closer."""
@@ -208,20 +209,15 @@ def solve_from_book(
     accountant = spec.planning.accountant
     candidate = _Candidate(requested, budgets, budgets, bounds, accountant)
     for attempt in range(_MAX_SOLVES):
-        fits = candidate.fits
-        affordable = candidate.affordable_epsilons if fits else {}
-        overstates = candidate.overstates(affordable)
         is_close = attempt >= _ENOUGH_SOLVES or candidate.uses()
-        if fits and not overstates and is_close:
+        if candidate.fits and not candidate.overstated and is_close:
             return _noted(candidate.plan, bounds, accounts, population)
 
-        # A plan that fits, and says more than the book leaves, is only lowered.
-        allotments = dict(candidate.allotments)
-        if not overstates:
+        # A plan that says more than the book leaves is only lowered.
+        allotments = {**candidate.allotments, **candidate.overstated}
+        if not candidate.overstated:
             aim = 1 - _MARGIN * 2**attempt  # noise on a grid needs more margin
             allotments = _next_allotments(candidate, requested, aim)
-        for name, epsilon in affordable.items():
-            allotments[name] = min(allotments[name], epsilon)
         plan = solve(_with_epsilons(spec, allotments))
         candidate = replace(candidate, plan=plan, allotments=allotments)
     names = ", ".join(bounds)

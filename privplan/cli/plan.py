@@ -683,6 +683,8 @@ def init_command(
 # --- ``privplan what-if``: how a plan changes with the numbers of its spec. -----------
 
 PICTURE = "what-if.png"
+_FILE_ENDINGS = (".html", ".htm", ".csv", ".json", ".png")
+"""Of an output that is meant as a file, and would be made a folder."""
 FRONTIER = "frontier.png"
 
 
@@ -753,6 +755,9 @@ def what_if_command(
     from privplan.report import style
 
     folder = Path(output) if output else None
+    if folder is not None and (folder.suffix in _FILE_ENDINGS or folder.is_file()):
+        rule = "must be a folder; --html PAGE writes a page"
+        raise InputError.one("output", rule, str(folder))
     if folder is not None:
         style.refuse_without_matplotlib(str(folder))
     if with_frontier:
@@ -867,5 +872,5 @@ def _swept(
         table=sweeps.sweep_table(rows, paths, data.get("person")),
         panels=plots.sweep_panels(rows, paths, logarithmic=is_logarithmic),
         files=[sweep.TABLE, PICTURE],
-        warnings=[],
+        warnings=sweeps.hidden_lines(rows, paths),
     )

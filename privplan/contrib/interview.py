@@ -178,7 +178,9 @@ class _Interview:
             self._check(groups=groups_so_far, cohort=cohort)
             return group
 
-        question = f"Group {len(groups) + 1}: {shape} (empty: no more)"
+        question = f"Group {len(groups) + 1}: {shape}"
+        if groups:
+            question += " (empty: no more)"
         answer: dict[str, Any] = render.ask(question, group_of)
         return answer
 

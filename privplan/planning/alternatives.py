@@ -146,8 +146,8 @@ def _recipe_lines(spec: Spec) -> list[str]:
         return []
     verb = "are" if len(stated) > 1 else "is"
     return [
-        f"no recipe, since {' and '.join(stated)} {verb} stated; recipe: default decides "
-        "the rest, none ends this line"
+        f"no recipe, since {' and '.join(stated)} {verb} stated; write recipe: default "
+        "to have the rest decided, recipe: none to have it as it is without this line"
     ]
 
 

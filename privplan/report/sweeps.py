@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from privplan.accounting.accountant import at_most
+from privplan.accounting.audibility import AUDIBLE, audibility, audibility_in_words
 from privplan.planning.sweep import CHANCES, DECIDED
 from privplan.report.numbers import rounded_up
 from privplan.report.protection import BLIND
@@ -142,3 +143,18 @@ def frontier_table(name: str, points: Sequence[FrontierPoint]) -> Table:
     }
     title = f"Frontier of {name}: noise of the mean update, in norm"
     return table_of(title, points, cells)
+
+
+def hidden_lines(rows: Sequence[SweepRow], paths: Sequence[str]) -> list[str]:
+    """The groups that no weight can make heard, and at which point of a sweep."""
+    lines: list[str] = []
+    for row in rows:
+        if "error" in row:
+            continue
+        heard = audibility(row["clients"], row["epsilon"], row["delta"])
+        if heard >= AUDIBLE:
+            continue
+        point = ", ".join(f"{path}={row[path]:g}" for path in paths)
+        hidden = audibility_in_words(row["group"], row["clients"], heard)
+        lines.append(f"{point}: {hidden}")
+    return lines

@@ -130,7 +130,7 @@ def _lines(data: Data, facts: dict[str, Any]) -> Iterator[str]:
             "give a person one name: for k clients of one person only k epsilon holds"
         )
     for name, group in sorted(facts["groups"].items()):
-        records = f"records: at least {group['least_records']} per client"
+        records = f"for training at least {group['least_records']} records each"
         yield f"group {name}: {group['clients']} clients, {records}"
 
 
@@ -173,9 +173,12 @@ def _facts(data: Data) -> dict[str, Any]:
         names = data.class_names()
         counts = np.bincount(data.labels(names), minlength=len(names)).tolist()
         classes = dict(zip(map(str, names), counts, strict=True))
+    training, testing = data.split()
     groups: dict[str, dict[str, int]] = {}
     if data.clients is not None:
-        clients, sizes = np.unique(data.clients, return_counts=True)
+        # Those for training, which belong in a spec of records.
+        names = data.clients[training]
+        clients, sizes = np.unique(names, return_counts=True)
         group_names = data.groups or {str(name): "all" for name in clients}
         for client, size in zip(map(str, clients), sizes.tolist(), strict=True):
             group = groups.setdefault(
@@ -183,7 +186,6 @@ def _facts(data: Data) -> dict[str, Any]:
             )
             group["clients"] += 1
             group["least_records"] = min(group["least_records"], size)
-    training, testing = data.split()
     return {
         "data": data.name,
         "records": len(data.records),

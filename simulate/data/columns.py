@@ -204,7 +204,7 @@ def number_of(field: str, name: str, row: int, value: Any) -> float:
         if field == "data":
             rule += (
                 " (--client and --group name their columns, --features A,B those that "
-                "are inputs)"
+                "are inputs; a column of words has categories in --statistics FILE.json)"
             )
         raise InputError.one(field, rule, str(value))
     return number

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from privplan.errors import Fault, InputError
-from privplan.guidance import Guided, GuidedKind, checked_init
+from privplan.guidance import Guided, GuidedKind, checked_init, instead_of_argument
 from privplan.plan import GroupPlan
 from privplan.streams import Purpose, key_of_client, stream
 from simulate.data.dataset import Dataset
@@ -176,6 +176,11 @@ class Data(Guided, metaclass=GuidedKind):
         """``Data`` of a table; see ``simulate.data.own_files.from_table``."""
         from simulate.data.own_files import from_table
 
+        options = TableOptions.__optional_keys__
+        for name, value in arguments.items():
+            if name not in options:
+                hint = instead_of_argument(from_table, name, dict.fromkeys(options))
+                raise InputError.one(name, f"is not an argument{hint}", value)
         return from_table(table, **arguments)
 
     def __repr__(self) -> str:

@@ -67,8 +67,18 @@ def scores_of(parts: RunParts, plan: Plan, theta: Tensor, rows: np.ndarray) -> S
         loss=float(cross_entropy(logits.double(), labels)),
         ties=float(counts[:, 1].mean()),
     )
-    tested = np.unique(labels.numpy())
-    means = np.array([counts[labels.numpy() == label].mean(0) for label in tested])
+    _add_parts(scores, parts, plan, counts, rows)
+    return scores
+
+
+def _add_parts(
+    scores: Scores, parts: RunParts, plan: Plan, counts: np.ndarray, rows: np.ndarray
+) -> None:
+    """Add the scores of classes and groups, by what each record counts [records, 2]."""
+    data = parts.data
+    labels = data.test_y[rows].numpy()
+    tested = np.unique(labels)
+    means = np.array([counts[labels == label].mean(0) for label in tested])
     for label, mean in zip(tested, means, strict=True):
         scores.by_class[data.classes[label]] = _pair(mean)
     groups = data.test_groups_of(rows)
@@ -76,7 +86,6 @@ def scores_of(parts: RunParts, plan: Plan, theta: Tensor, rows: np.ndarray) -> S
         scores.by_group[name] = _pair(counts[places].mean(0))
     if not groups:
         scores.by_group.update(_by_classes(parts, plan, tested, means))
-    return scores
 
 
 def _by_classes(

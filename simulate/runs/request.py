@@ -195,8 +195,8 @@ def _require_releases_of_book(
 ) -> None:
     """Raise where a plan from a book would be spent by releases that are not its own.
 
-    The book left room for the plan's releases. Those of another method may spend as much
-    by themselves, and more together with what the book holds.
+    The book left room for the plan's releases. Those of another method may spend as
+    much by themselves, and more together with what the book holds.
     """
     plan = request.plan
     if plan.book is None:

@@ -198,8 +198,12 @@ def row_of(name: str, folders: Sequence[Path]) -> ComparisonRow:
     verdicts = tuple(judge(run, 0) for run in runs)
     records = tuple(run.record for run in runs)
     entry = _entry_of(runs[0])
-    # Whom a method protects that is not registered here, nobody can say.
-    unit = "none" if entry is None else entry.unit_under(runs[0].plan)
+    unit = "none"
+    if entry is not None:
+        unit = entry.unit_under(runs[0].plan)
+    elif all(map(is_within_the_budgets, verdicts)):
+        # A method of somebody's program: what its ledger says kept the plan's budgets.
+        unit = runs[0].plan.unit
     return ComparisonRow(name, unit, records, verdicts, _setup_of(runs[0]))
 
 

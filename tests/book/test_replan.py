@@ -181,9 +181,9 @@ def test_no_group_is_said_to_have_more_than_the_book_leaves(past, rule, changes)
     """Also one that its plan does not spend: less noise, up to its epsilon, fits."""
     problem = _spec(**changes)
     plan = solve_from_book(problem, past, rule=rule)
-    for group, asked in zip(plan.groups, problem.groups, strict=True):
+    for group, stated in zip(plan.groups, problem.groups, strict=True):
         account = account_of(past, "", group.name)
-        bound = composition_of(account, asked.epsilon, group.delta, rule)
+        bound = composition_of(account, stated.epsilon, group.delta, rule)
         history = plan.history(group)
 
         def unspent(factor, group=group, history=history, bound=bound):

@@ -223,6 +223,35 @@ def test_what_if_says_the_numbers_of_solve(folder):
             "them, found 2 times",
         ),
         (
+            ["simulate", "plan.json", "--epochs", "2"],
+            "No such option '--epochs'; the spec says how clients train: local.steps, ",
+        ),
+        (
+            ["report", "plan.json", "--against", "b.json"],
+            "No such option '--against'; several plans stand side by side: ",
+        ),
+        (
+            ["report", "plan.json", "--plan", "b.json", "-o", "page.html"],
+            "plan: is only for a run; plans stand side by side: report a.json b.json",
+        ),
+        (
+            ["reproduce", "gdpfed-plus", "--table", "1"],
+            "No such option '--table'; the number is part of the name, as in ",
+        ),
+        (
+            ["account", "--noise-multiplier", "1", "--rounds", "9", "--delta", "1e-5"],
+            "sampling_ratio: must be in [1e-30, 1], or sampling full, found None",
+        ),
+        (
+            ["what-if", "spec.yaml", "strict=1,2", "-o", "new.html"],
+            "output: must be a folder; --html PAGE writes a page, found 'new.html'",
+        ),
+        (["plot", "plan.json"], "No such command 'plot'; use privplan solve SPEC --pl"),
+        (
+            ["export", "plan.json", "--format", "flower"],
+            "No such option '--format'; the framework is named by --to, such as --to ",
+        ),
+        (
             ["book", "add", "BUNDLE"],
             "run: must be a run folder, such as privplan simulate -o RUN writes, ",
         ),

@@ -62,8 +62,8 @@ def test_a_group_is_scored_on_its_own_records(solved, tmp_path):
     dataset, _ = own_data.prepared(solved.groups)
     is_right = run.model()(dataset.test_x).argmax(1) == dataset.test_y
     for name in ("strict", "loose"):
-        own = torch.from_numpy(dataset.test_groups == name)
-        assert run.by_group[name] == pytest.approx(float(is_right[own].double().mean()))
+        of_group = is_right[torch.from_numpy(dataset.test_groups == name)]
+        assert run.by_group[name] == pytest.approx(float(of_group.double().mean()))
     assert abs(run.by_group["strict"] - run.by_group["loose"]) > 0.3
     assert run.verdict.outcome == "rehearsal"
 

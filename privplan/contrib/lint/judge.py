@@ -34,7 +34,13 @@ def lint(path: str, framework: str, options: Options) -> Findings:
         if not any(word in source.text.lower() for word in _NAMES.get(name, (name,))):
             rule = f"must be a script or a configuration of {name}, and shows nothing of it"
             raise InputError.one("file", rule, path)
-        findings.unknown(f"the file shows no privacy mechanism of {name}")
+        line = f"the file shows no privacy mechanism of {name}"
+        if "privplan" in source.text:
+            line = (
+                "the file uses privplan, which lint does not read: privplan verify RUN "
+                "checks what a guard recorded"
+            )
+        findings.unknown(line)
     for lines in (
         findings.alarms,
         findings.look_at,

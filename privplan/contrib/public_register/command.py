@@ -90,6 +90,9 @@ def command(
     elif is_book(sources[0]):
         text = _of_book(sources[0], form, dict(map(_budget, budgets)))
     else:
+        if plan is not None and not Path(sources[0]).is_dir():
+            rule = "is only for a run; plans stand side by side: report a.json b.json"
+            raise InputError.one("plan", rule, str(plan))
         text = _of_one(sources[0], form, judging(context, plan, rounds, noise_key))
     if output is not None:
         write_text(output, text)
@@ -127,10 +130,14 @@ def _of_book(address: str, form: str, budgets: Mapping[str, float]) -> str:
 def _of_one(source: str, form: str, judged: Callable[[Run], Verdict]) -> str:
     """A plan, a run or a comparison."""
     from privplan.contrib.public_register.report import page, registry_report
+    from privplan.file_kinds import RESULTS, kind_of
     from privplan.report.page import page_of
 
     if form == "html":
         return page_of(source, judged)
+    if kind_of(source) == RESULTS:
+        rule = "must be html of a comparison, whose rows are in its results.csv"
+        raise InputError.one("format", rule, form)
     report = registry_report(source, judged)
     if form == "json":
         return _json(report)

@@ -261,14 +261,14 @@ def test_a_plan_from_a_book_is_spent_by_its_own_releases(method, short_plan, tmp
         for group in short_plan.groups
     ]
     plan = short_plan.model_copy(update={"book": tuple(budgets)})
-    asked = request_for(plan, tmp_path / "run", algorithm=method)
+    request = request_for(plan, tmp_path / "run", algorithm=method)
     if method == "GDPFed+":
         # The method that the plan is of.
-        assert prepare(asked).algorithm.plan.book == plan.book
-        asked = replace(asked, algorithm="IDP-FedAvg-Scale")
+        assert prepare(request).algorithm.plan.book == plan.book
+        request = replace(request, algorithm="IDP-FedAvg-Scale")
     with pytest.raises(InputError, match=r"algorithm: must release what its plan does"):
-        prepare(asked)
-    assert not asked.folder.exists()
+        prepare(request)
+    assert not request.folder.exists()
 
 
 def test_a_plan_that_is_not_executed_is_not_written_over(
