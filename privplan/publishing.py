@@ -235,6 +235,8 @@ def _bundle(
         _promise(plan, group, spent)
         for group, spent in zip(plan.groups, verdict.groups, strict=True)
     ]
+    # With a model the verifier trained every round, whatever agreed with the run's own.
+    executed = verdict.executed if model is None else plan.spec.rounds
     published = PublishedVerdict(
         plan=plan.digest,
         algorithm=_method(run, model),
@@ -243,7 +245,7 @@ def _bundle(
         level="recorded" if model is None else "executed",
         noise=record.noise,
         rounds=plan.spec.rounds,
-        executed=verdict.executed,
+        executed=executed,
         model="none" if model is None else model.kind,
         initial=None if model is None else model.initial,
         approved=is_approved,

@@ -159,8 +159,10 @@ def strictest(spec: Spec) -> Plan:
         epsilons=(min(problem.epsilons),) * groups,
         deltas=(min(problem.deltas),) * groups,
     )
-    calibrated_noise = calibrated(strict, np.array([highest]), even.planning.accountant)
-    noise = np.full(groups, calibrated_noise[0])
+    # One noise for all is that of the group which needs most, such as by persons with
+    # several clients: where it differed, a group's updates would have to be scaled.
+    needed = calibrated(strict, np.full(groups, highest), even.planning.accountant)
+    noise = np.full(groups, needed.max())
     shares = cohorts / cohorts.sum()
     nothing_dropped = np.ones(groups)
     value = closed_form_value(problem, cohorts, sparsified=False)

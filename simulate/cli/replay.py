@@ -58,7 +58,9 @@ def execute(
     if report.rounds or report.outcome != "not shown":
         report.save(folder)
     all_executed = len(report.rounds) == report.rounds_of_run
-    if STATE in meta and report.outcome == "passed" and all_executed:
+    # Where rounding alone keeps a run from being shown, the model is the verifier's all
+    # the same: whether there is one must not follow from the records.
+    if STATE in meta and report.outcome != "failed" and all_executed:
         with render.progress("rounds trained for the published model") as progress:
             meta[STATE]["final"] = replay.retrained(progress)
     if report.outcome == "not shown":

@@ -33,9 +33,9 @@ def test_engineer_officer_and_researcher_reach_their_ends(tmp_path, monkeypatch)
     assert _call("verify run").startswith("kept, executed again (all 2 rounds)")
     for source in ("plan.json", "run"):  # the officer has whichever file was sent
         assert "small" in _call(f"what-if {source} small=2,4 --html page.html")
-        assert "small decides" in _call(f"explain {source}")
         _call(f"report {source} -o page.html")
         assert "hospitals" in Path("page.html").read_text()
+    assert "small decides" in _call("explain run/plan.json")
     methods = "GDPFed+,planned,FedAvg"
     output = _call(
         f"compare spec.yaml --algorithms {methods} --dataset digits --seeds 1 -o out"

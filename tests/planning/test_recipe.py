@@ -120,7 +120,7 @@ def test_by_name_the_recipe_decides_what_is_left():
     assert plan.spec.server is not None
     assert "not tuned on private data" in recipe_lines(plan)[-1]
     assert (
-        "recipe: default decides the rest"
+        "write recipe: default to have the rest decided"
         in attention_lines(solved(clipping_norm=0.5))[0]
     )
     assert not attention_lines(solved(clipping_norm=0.5, recipe="none"))

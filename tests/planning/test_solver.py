@@ -138,6 +138,19 @@ def test_variants_keep_every_budget():
     assert optimised_plan.objective.value <= uniform_plan.objective.value
 
 
+def test_the_strictest_plan_scales_nobody_where_persons_have_several_clients():
+    """Its method clips all updates to one norm, so one noise serves all groups."""
+    groups = [members("one", 100, 2.0), members("two", 100, 8.0, contributions=2)]
+    pld = {"accountant": "pld"}
+    plan = strictest(make_spec(groups=groups, planning=pld))
+    assert [group.scale for group in plan.groups] == [1.0, 1.0]
+    noise = {group.noise_multiplier for group in plan.groups}
+    assert len(noise) == 1
+    of_one_client = [groups[0], members("two", 100, 8.0)]
+    alone = strictest(make_spec(groups=of_one_client, planning=pld))
+    assert noise.pop() > 1.5 * alone.groups[0].noise_multiplier
+
+
 def test_the_strictest_plan_is_one_mean_under_the_smallest_budget():
     plan = strictest(make_spec())
     assert plan.release == "joint"

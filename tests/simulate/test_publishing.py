@@ -25,6 +25,7 @@ from privplan.secure_stream import NoiseKey
 from privplan.verification.verify import judge, load_run
 from simulate import mechanisms
 from simulate.engine.loop import train
+from simulate.replay.compare import Comparisons
 from simulate.replay.model import algorithm_of
 from simulate.runs.ledger_writer import MemoryLedger
 from simulate.runs.request import Request, prepare
@@ -150,6 +151,24 @@ def test_no_bit_of_the_model_is_the_trainers_choice(
     assert recorded.verdict.level == "recorded"
     assert recorded.verdict.model == "none"
     assert recorded.parameters is None
+
+
+def test_what_rounding_hides_changes_nothing_of_a_bundle(
+    short_plan, tmp_path, monkeypatch
+):
+    """Whether training lies at a kink follows from the records."""
+    run = tmp_path / "run"
+    execute(request_of(short_plan, run, noise="secure"))
+    publish(run, tmp_path / "shown", plan=short_plan)
+    compare = Comparisons.released
+
+    def at_a_kink(self, round_, recorded, replayed):
+        compare(self, round_, recorded, replace(replayed, at_kink=0.1))
+
+    monkeypatch.setattr(Comparisons, "released", at_a_kink)
+    hidden = publish(run, tmp_path / "hidden", plan=short_plan)
+    assert any("kinks" in note for note in hidden.notes)
+    assert _contents(tmp_path / "hidden") == _contents(tmp_path / "shown")
 
 
 def test_a_plan_that_nobody_approved_is_named(run, short_plan, tmp_path):

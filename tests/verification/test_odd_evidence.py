@@ -356,7 +356,7 @@ def test_rounds_that_are_done_are_in_the_ledger(status, unit, fault, done, count
 def test_a_client_takes_part_as_often_as_planned():
     """One that protects records: the rounds, the steps and the client are named."""
 
-    def faults(*rounds, steps=3):
+    def faults(*rounds, steps=3, cohort=2.0):
         shares = [
             (
                 SimpleNamespace(round=round_, steps=steps),
@@ -368,14 +368,18 @@ def test_a_client_takes_part_as_often_as_planned():
             plan=SimpleNamespace(spec=SimpleNamespace(rounds=10)),
             shares=lambda name: shares,
         )
-        group = SimpleNamespace(name="all", steps=3, participations=2)
+        group = SimpleNamespace(
+            name="all", steps=3, participations=2, expected_cohort=cohort
+        )
         return [*ledger_checks._participations(run, group)]
 
     assert faults(1, 10) == []
     assert faults(1, 2, 3) == ["all: client 5 took part in 3 rounds, planned 2"]
     assert faults(1, 11) == ["round 11, all: only 10 rounds were planned"]
     assert faults(1, steps=4) == ["round 1, all: 4 noisy steps, planned 3"]
-    assert faults() == ["all: no release is in the ledger"]
+    assert faults() == faults(cohort=0.1) == ["all: no release is in the ledger"]
+    # Nine tenths of a turn in ten rounds: nobody of the group need have had one.
+    assert faults(cohort=0.09) == []
 
 
 def test_all_clients_of_a_small_run_are_evaluated():
