@@ -43,7 +43,7 @@ from privplan.spec.spec import Spec
 from privplan.spec.training import UNIT
 from simulate.data.formats.leaf import sliding_windows, split_windows
 from simulate.data.registry import load
-from simulate.engine.batches import ABSENT, schedule
+from simulate.engine.batches import ABSENT, fill_schedule
 
 PACKAGES = ("numpy", "scipy", "sklearn", "torch", "sympy", "pandas", "networkx")
 """Packages whose docstrings are read where they are installed.
@@ -298,15 +298,14 @@ def released(
 ) -> Tensor:
     """The noisy weighted mean of the clipped updates of a cohort, in clipping norms."""
     local = plan.spec.local
-    batches = [
-        schedule(rows, local.steps, local.batch_size, sources.numpy)
-        for rows in rows_of_cohort
-    ]
+    batches = np.full((len(rows_of_cohort), local.steps, local.batch_size), ABSENT)
+    for chosen, rows in zip(batches, rows_of_cohort, strict=True):
+        fill_schedule(chosen, rows, sources.numpy)
     noise = plan.mean_noise_std / plan.spec.clipping_norm
     release = noise * torch.randn(len(centre), generator=sources.torch)
-    if batches:
+    if len(batches):
         rate = local.learning_rate * local.learning_rate_decay**round_
-        models = trained(net, centre, data, np.stack(batches), rate, local.momentum)
+        models = trained(net, centre, data, batches, rate, local.momentum)
         update = models - centre
         release += (weights / torch.clamp(update.norm(dim=1), min=UNIT)) @ update
     return release

@@ -25,9 +25,10 @@ import yaml
 from privplan.planning.solver import solve
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
-from simulate.engine.loop import evaluation_schedule, initial_state, run_round
+from simulate.engine.loop import initial_state, run_round
 from simulate.runs.ledger_writer import MemoryLedger
 from simulate.runs.request import Request, prepare
+from simulate.tasks import evaluation_schedule
 
 POPULATIONS = (10**4, 10**5, 10**6)
 COHORT = 1000
@@ -88,7 +89,8 @@ def measure(clients: int) -> Cost:
     peak_before = peak()
     started = time.process_time()
     experiment = prepare(request)
-    evaluation_schedule(experiment)
+    plan = experiment.algorithm.plan
+    evaluation_schedule(plan, experiment.partition, len(experiment.data.test_y))
     preparation = time.process_time() - started
     rounds = []
     progress = initial_state(experiment)

@@ -24,7 +24,8 @@ from workloads import w1
 from privplan.contrib.attestation import Attestor, SigningKey, new_key
 from privplan.secure_stream import NoiseKey
 from simulate.engine.experiment import Experiment
-from simulate.engine.loop import initial_state, one_core, run_round
+from simulate.engine.loop import initial_state, run_round
+from simulate.parallel import one_core
 from simulate.runs.ledger_writer import FileLedger
 from simulate.runs.request import Request, prepare
 

@@ -295,10 +295,7 @@ def records_within_share(
 
 
 def evaluation_schedule(
-    plan: Plan,
-    partition: ClientPartition,
-    test_records: int,
-    max_records: int = EVALUATED_RECORDS,
+    plan: Plan, partition: ClientPartition, test_records: int
 ) -> tuple[int, int]:
     """Rounds between two evaluations of a run, and test records in each.
 
@@ -306,7 +303,6 @@ def evaluation_schedule(
         plan: of the run.
         partition: records of the clients.
         test_records: number of all of them.
-        max_records: in an evaluation before the last.
     """
     local = plan.spec.local
     rounds = plan.spec.rounds
@@ -316,25 +312,11 @@ def evaluation_schedule(
 
     # Rounds without evaluation keep the share of time, as far as enough others remain.
     round_cost = TRAINING_COST * cohort * images
-    evaluation_cost = min(test_records, max_records)
+    evaluation_cost = min(test_records, EVALUATED_RECORDS)
     rounds_of_share = math.ceil(evaluation_cost / (EVALUATION_SHARE * round_cost))
     interval = max(1, min(rounds_of_share, rounds // MIN_EVALUATIONS))
     within_share = records_within_share(rounds, interval, cohort, images, test_records)
-    return interval, min(within_share, max_records)
-
-
-def evaluated_rows(seed: int, test_records: int, max_records: int) -> np.ndarray | None:
-    """Indices of some test records, sorted; None for all.
-
-    Args:
-        seed: of the run, which draws them.
-        test_records: number of all of them.
-        max_records: how many are evaluated, if there are more.
-    """
-    if test_records <= max_records:
-        return None
-    order = stream(seed, Purpose.EVALUATION, 1).permutation(test_records)
-    return np.sort(order[:max_records])
+    return interval, min(within_share, EVALUATED_RECORDS)
 
 
 def evaluations(
@@ -347,8 +329,9 @@ def evaluations(
     interval, max_records = evaluation_schedule(plan, partition, test_records)
     rounds = plan.spec.rounds
     all_rows = np.arange(test_records)
-    rows = evaluated_rows(seed, test_records, max_records)
-    if rows is None:
-        rows = all_rows
+    rows = all_rows
+    if test_records > max_records:
+        order = stream(seed, Purpose.EVALUATION, 1).permutation(test_records)
+        rows = np.sort(order[:max_records])
     before_last = dict.fromkeys(range(interval, rounds, interval), rows)
     return {**before_last, rounds: all_rows}

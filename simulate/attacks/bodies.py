@@ -20,8 +20,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from simulate.attacks.dense import DenseInput, dense_layers, ratio
+from simulate.attacks.dense import ratio
 from simulate.attacks.view import View
+from simulate.models.hypernetwork import EMBEDDING
 from simulate.models.network import join_head, split_head
 
 
@@ -60,7 +61,7 @@ def body_gradient(view: View) -> Body:
     _, _, heads, biases = torch.split(view.parameters, sizes.lengths)
     moved = view.update / (-view.learning_rate * view.steps)
     to_layer, to_offsets, to_heads, gradient = torch.split(moved, sizes.lengths)
-    inner = ratio(to_layer.view(sizes.hidden, sizes.embedding), to_offsets)
+    inner = ratio(to_layer.view(sizes.hidden, EMBEDDING), to_offsets)
     fit = ratio(to_heads.view(sizes.generated_size, sizes.hidden), gradient)
     body = heads.view(sizes.generated_size, sizes.hidden) @ fit.inputs + biases
     as_parameters = of_parameters(view, body, gradient)
@@ -80,14 +81,3 @@ def of_parameters(view: View, body: Tensor, gradient: Tensor) -> View:
         observed=of_body,
         update=gradient * (-view.learning_rate * view.steps),
     )
-
-
-def last_dense(body: Body) -> tuple[int, DenseInput] | None:
-    """Index and fit of the body's last dense layer; None without one."""
-    model = body.view.model
-    of_body = [
-        layer for layer in dense_layers(model) if layer.weight.stop <= model.head.start
-    ]
-    if not of_body:
-        return None
-    return of_body[-1].number, of_body[-1].fit(body.view.gradient)

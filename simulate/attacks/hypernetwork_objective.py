@@ -31,6 +31,7 @@ from simulate.attacks.gradient_objective import (
     gradients_of,
 )
 from simulate.attacks.view import View
+from simulate.models.hypernetwork import EMBEDDING
 from simulate.models.network import join_head, split_head
 
 # Standard deviation of the numbers of an unknown head: that of a layer with some
@@ -193,7 +194,7 @@ def updates_of(views: Sequence[View]) -> HypernetworkUpdates:
     first = views[0]
     sizes = first.hypernetwork
     layer, offsets, heads, biases = torch.split(first.parameters, sizes.lengths)
-    layer = layer.view(sizes.hidden, sizes.embedding)
+    layer = layer.view(sizes.hidden, EMBEDDING)
     heads = heads.view(sizes.generated_size, sizes.hidden)
     # One after another: a release has as many numbers as a hundred networks.
     gradients = [_gradient_of(view, layer, heads) for view in views]
@@ -214,7 +215,7 @@ def first_embeddings(views: Sequence[View], seed: int) -> Tensor:
     """Embeddings drawn as fresh ones are, uniform with variance one [K, E]."""
     view = views[0]
     drawn = [
-        torch.rand(view.hypernetwork.embedding, generator=source)
+        torch.rand(EMBEDDING, generator=source)
         for source in generators(seed, 0, len(views))
     ]
     stacked = torch.stack(drawn).to(view.parameters.device)

@@ -40,10 +40,9 @@ from simulate.data.dataset import Dataset
 from simulate.data.partition.clients import ClientPartition, Partition
 from simulate.data.partition.schemes import partition, scheme
 from simulate.engine.experiment import Experiment
-from simulate.engine.loop import initial_state, one_core, run_round
 from simulate.local.sgd import pixels
 from simulate.models.registry import model
-from simulate.runs.ledger_writer import MemoryLedger
+from simulate.runs.study import to_the_end
 
 JOURNAL = "membership.jsonl"
 # False-positive rates at which the true-positive rate is reported.
@@ -224,12 +223,7 @@ class Membership:
 def scores_of_run(attack: Membership, run: int) -> dict[str, list[float]]:
     """Train a run; the targets' scores under its final model, and their coins."""
     world = attack.experiment(run)
-    with one_core():
-        state = initial_state(world)
-        ledger = MemoryLedger(world.algorithm.plan.digest)
-        while state.round < world.rounds:
-            state = run_round(world, state, ledger)
-    theta = _final_model(world, state.theta)
+    theta = _final_model(world, to_the_end(world).theta)
     losses = []
     odds = []
     for target in range(attack.targets):

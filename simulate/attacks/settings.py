@@ -34,9 +34,10 @@ from simulate.components import Released
 from simulate.data.dataset import Dataset
 from simulate.data.partition.clients import Partition
 from simulate.engine.experiment import Experiment
-from simulate.engine.loop import initial_state, one_core
+from simulate.engine.loop import initial_state
 from simulate.models.network import Model
 from simulate.models.registry import model as registered
+from simulate.parallel import one_core
 from simulate.runs.ledger_writer import MemoryLedger
 
 # What makes a client hold one record and take one step with it.

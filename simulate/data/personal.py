@@ -8,7 +8,7 @@ from privplan.streams import Purpose, stream
 from simulate.data.dataset import Dataset
 from simulate.data.partition.clients import ClientPartition
 
-MAX_RECORDS = 100  # default of the largest number of test records of a client
+MAX_RECORDS = 100  # most test records of a client
 # Rounding must not take away a record from a count that is whole but for it.
 _ROUNDING = 1e-9
 
@@ -18,7 +18,6 @@ def personal_test_records(
     partition: ClientPartition,
     client: int,
     seed: int,
-    max_records: int = MAX_RECORDS,
 ) -> np.ndarray:
     """Test records distributed like the client's training records.
 
@@ -31,7 +30,6 @@ def personal_test_records(
         partition: of the training records over clients.
         client: its number.
         seed: of the draw.
-        max_records: how many at most.
 
     Returns:
         Rows of the test records, in order.
@@ -40,13 +38,13 @@ def personal_test_records(
     person = partition.person(client)
     if person is not None and data.test_people is not None:
         rows = np.flatnonzero(data.test_people == person)
-        if len(rows) > max_records:
-            rows = generator.choice(rows, max_records, replace=False)
+        if len(rows) > MAX_RECORDS:
+            rows = generator.choice(rows, MAX_RECORDS, replace=False)
         if len(rows):
             return np.sort(rows)
     trained = data.train_labels.numpy()[partition.records(client)]
     test_labels = data.test_labels.numpy()
-    counts = _counts(trained, test_labels, len(data.classes), max_records)
+    counts = _counts(trained, test_labels, len(data.classes))
     drawn = [
         generator.choice(
             np.flatnonzero(test_labels == label), counts[label], replace=False
@@ -58,9 +56,7 @@ def personal_test_records(
     return np.empty(0, np.int64)
 
 
-def _counts(
-    trained: np.ndarray, test_labels: np.ndarray, classes: int, max_records: int
-) -> np.ndarray:
+def _counts(trained: np.ndarray, test_labels: np.ndarray, classes: int) -> np.ndarray:
     """Test records of each label [classes], in the shares of the trained labels.
 
     As many as the scarcest label allows, rounded by largest remainders.
@@ -73,7 +69,7 @@ def _counts(
     share = target / target.sum()
     positive = share > 0
     scarcest = (available[positive] / share[positive]).min()
-    total = min(max_records, int(np.floor(scarcest + _ROUNDING)))
+    total = min(MAX_RECORDS, int(np.floor(scarcest + _ROUNDING)))
     exact = share * total
     counts: np.ndarray = np.floor(exact + _ROUNDING).astype(np.int64)
     remainders = np.where(positive & (counts < available), exact - counts, -1.0)

@@ -36,16 +36,14 @@ def opened(path: Path) -> BinaryIO:
     return open(path, "rb", opener=regular(MAX_UNPACKED))
 
 
-def read_unpacked(path: Path, limit: int = MAX_UNPACKED) -> bytes:
+def read_unpacked(path: Path) -> bytes:
     """The content of a file, unpacked when its name ends in ``.gz``.
 
-    Args:
-        path: of the file.
-        limit: bytes of the content; a packed file has a further limit by its size.
-
     Raises:
-        ValueError: for more bytes.
+        ValueError: for more bytes than ``MAX_UNPACKED``, or of a packed file than its
+            size allows.
     """
+    limit = MAX_UNPACKED
     with opened(path) as packed:
         # One byte more than allowed tells that there are more.
         if path.suffix == ".gz":

@@ -20,29 +20,16 @@ from simulate.local.sgd import PADDING
 ABSENT = -1
 
 
-def schedule(
-    records: np.ndarray, steps: int, size: int, generator: np.random.Generator
-) -> np.ndarray:
-    """Indices of the records in a client's mini-batches, which each epoch shuffles.
-
-    Args:
-        records: of the client.
-        steps: number of mini-batches.
-        size: rows of a mini-batch; those without a record are ``ABSENT``.
-        generator: of the order.
-
-    Returns:
-        Indices [steps, size].
-    """
-    chosen = np.full((steps, size), ABSENT, np.int64)
-    _fill(chosen, records, generator)
-    return chosen
-
-
-def _fill(
+def fill_schedule(
     chosen: np.ndarray, records: np.ndarray, generator: np.random.Generator
 ) -> None:
-    """Write a client's schedule over ``ABSENT`` rows [steps, size]."""
+    """Write the records of a client's mini-batches, which each epoch shuffles.
+
+    Args:
+        chosen: indices [steps, size], all ``ABSENT``, as rows without a record stay.
+        records: of the client.
+        generator: of the order.
+    """
     steps, size = chosen.shape
     batches_per_epoch = math.ceil(len(records) / size)
     if batches_per_epoch == 1:
@@ -107,7 +94,7 @@ def batches(
         sources = _sources(seed, round_, partition, clients[is_drawn], key)
         for row, records in zip(rows, client_records, strict=True):
             if len(records) > 1:
-                _fill(row, records, next(sources))
+                fill_schedule(row, records, next(sources))
             else:
                 row[:, : len(records)] = records
     else:

@@ -28,12 +28,10 @@ from simulate.engine.round import (
     positions,
     released_coordinates,
 )
-from simulate.parallel import broadcast_state
-from simulate.parallel import one_core as one_core
+from simulate.parallel import broadcast_state, one_core
 from simulate.postprocessing import ModelState, RoundReleases, Sender
 from simulate.runs.ledger_writer import LedgerWriter
-from simulate.tasks import EVALUATED_RECORDS, evaluated_rows, finite_or_none
-from simulate.tasks import evaluation_schedule as schedule_of
+from simulate.tasks import evaluations, finite_or_none
 
 _log = logging.getLogger(__name__)
 # Most clients whose personal models are evaluated during training.
@@ -265,29 +263,23 @@ def _mixture(factors: Sequence[float], *sums: Tensor) -> Tensor:
 
 
 def evaluate_if_due(
-    experiment: Experiment,
-    progress: Progress,
-    interval: int,
-    records: int = EVALUATED_RECORDS,
+    experiment: Experiment, progress: Progress, due: Mapping[int, np.ndarray]
 ) -> Progress:
-    """Add an evaluation to the metrics, if one is due.
+    """Add an evaluation to the metrics, if one is due after the round.
 
-    It is due every ``interval`` rounds and after the last round. Of many clients or
-    test records the same ones, drawn by the run's seed, are evaluated each time but the
-    last. Only the main rank evaluates, because it alone writes the metrics.
+    Only the main rank evaluates, because it alone writes the metrics.
 
     Args:
         experiment: the run.
         progress: after a round.
-        interval: number of rounds between two evaluations.
-        records: most test records in an evaluation.
+        due: indices of the test records of each evaluation, by round.
     """
-    is_last = progress.round == experiment.rounds
-    is_due = progress.round % interval == 0 or is_last
-    if not (is_due and experiment.ranks.is_main):
+    rows = due.get(progress.round)
+    if rows is None or not experiment.ranks.is_main:
         return progress
-    rows = None if is_last else evaluation_rows(experiment, records)
-    measures = evaluate(experiment, progress, EVALUATED_CLIENTS, rows)
+    is_whole = len(rows) == len(experiment.data.test_y)
+    chosen = None if is_whole else torch.from_numpy(rows)
+    measures = evaluate(experiment, progress, EVALUATED_CLIENTS, chosen)
     score = finite_or_none(measures.accuracy)
     point = RoundMetrics(round=progress.round, accuracy=score, loss=measures.loss)
     _log.info("round %d of %d: score %s", progress.round, experiment.rounds, score)
@@ -300,7 +292,7 @@ def evaluate_if_due(
         )
 
     # Only measures of all clients, or of all test records, serve as the final ones.
-    is_complete = rows is None
+    is_complete = is_whole
     if experiment.algorithm.personalisation.per_client:
         is_complete = experiment.clients <= EVALUATED_CLIENTS
     return replace(
@@ -308,16 +300,6 @@ def evaluate_if_due(
         metrics=(*progress.metrics, point),
         measures=measures if is_complete else None,
     )
-
-
-def evaluation_rows(
-    experiment: Experiment, records: int = EVALUATED_RECORDS
-) -> Tensor | None:
-    """Indices of ``records`` test records, sorted; None if there are no more."""
-    rows = evaluated_rows(experiment.seed, len(experiment.data.test_y), records)
-    if rows is None:
-        return None
-    return torch.from_numpy(rows)
 
 
 def evaluate(
@@ -363,18 +345,16 @@ def train(
         witness: sees each cohort and each release, if there is one.
     """
     progress = progress or initial_state(experiment)
-    interval, records = evaluation_schedule(experiment)
+    due = evaluations(
+        experiment.algorithm.plan,
+        experiment.partition,
+        len(experiment.data.test_y),
+        experiment.seed,
+    )
     with one_core(), exact_products():
         while progress.round < experiment.rounds:
             progress = run_round(experiment, progress, ledger, witness)
             _log.debug("round %d: %d releases", progress.round, len(progress.releases))
-            progress = evaluate_if_due(experiment, progress, interval, records)
+            progress = evaluate_if_due(experiment, progress, due)
             after(progress)
     return progress
-
-
-def evaluation_schedule(experiment: Experiment) -> tuple[int, int]:
-    """Rounds between two evaluations of a run, and test records in each."""
-    plan = experiment.algorithm.plan
-    records = len(experiment.data.test_y)
-    return schedule_of(plan, experiment.partition, records, EVALUATED_RECORDS)

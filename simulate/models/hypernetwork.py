@@ -29,17 +29,15 @@ class Hypernetwork:
     Attributes:
         generated_size: generated parameters (D).
         hidden: units of the hidden layer (H).
-        embedding: numbers of an embedding (E).
     """
 
     generated_size: int
     hidden: int
-    embedding: int = EMBEDDING
 
     @property
     def lengths(self) -> list[int]:
         """Numbers of the layer, its offsets, the heads and their biases, in order."""
-        layer = self.hidden * self.embedding
+        layer = self.hidden * EMBEDDING
         heads = self.generated_size * self.hidden
         return [layer, self.hidden, heads, self.generated_size]
 
@@ -61,7 +59,7 @@ class Hypernetwork:
         def uniform(*shape: int) -> Tensor:
             return torch.rand(shape, generator=generator) * 2 - 1
 
-        layer = uniform(self.hidden * (self.embedding + 1)) / math.sqrt(self.embedding)
+        layer = uniform(self.hidden * (EMBEDDING + 1)) / math.sqrt(EMBEDDING)
         # A uniform number in (-1, 1) has variance 1/3.
         heads = uniform(self.generated_size, self.hidden) * math.sqrt(3 / self.hidden)
         return torch.cat([layer, (heads * spreads[:, None]).flatten(), start])

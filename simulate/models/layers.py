@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -161,22 +160,9 @@ def forward(layers: tuple[Layer, ...], theta: Tensor, x: Tensor) -> Tensor:
     On a CPU, records are read in blocks, and images in the faster `channels_last`
     format.
     """
-    steps = _pooled_first(zip(layers, split(layers, theta), strict=True))
+    steps = list(zip(layers, split(layers, theta), strict=True))
     rows = ROWS if x.device.type == "cpu" else max(1, len(x))
     return torch.cat([_forward_block(steps, block) for block in torch.split(x, rows)])
-
-
-def _pooled_first(steps: Iterable[Step]) -> list[Step]:
-    """Steps with each ReLU after a pooling that follows it.
-
-    A rectifier is monotone, so the values are equal, with a quarter of the work.
-    """
-    ordered = list(steps)
-    for index in range(len(ordered) - 1):
-        first, second = ordered[index : index + 2]
-        if isinstance(first[0], Relu) and isinstance(second[0], Pool):
-            ordered[index : index + 2] = [second, first]
-    return ordered
 
 
 def _forward_block(steps: list[Step], x: Tensor) -> Tensor:

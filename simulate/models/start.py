@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 from contextlib import suppress
 from pathlib import Path
@@ -69,14 +68,6 @@ def started(model: Model, initial: Initial | None, folder: Path | None = None) -
         rule = "must have numbers that are finite in float32"
         raise InputError.one(f"{FIELD}.file", rule, initial.file)
     return cast(Model, _Started(model, loaded, head=initial.head == "loaded"))
-
-
-def save(path: Path, values: Tensor) -> str:
-    """Write parameters [d] to start from; returns the SHA-256 of the file."""
-    buffer = io.BytesIO()
-    np.save(buffer, values.cpu().numpy().astype(np.float32))
-    write_bytes(path, buffer.getvalue())
-    return hashlib.sha256(buffer.getvalue()).hexdigest()
 
 
 def keep(initial: Initial | None, folder: Path) -> None:

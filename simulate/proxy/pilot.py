@@ -29,9 +29,10 @@ from simulate.data.partition.clients import ClientPartition
 from simulate.data.partition.schemes import partition, scheme
 from simulate.data.registry import load
 from simulate.engine.experiment import Experiment
-from simulate.engine.loop import initial_state, one_core, run_round
+from simulate.engine.loop import initial_state, run_round
 from simulate.models.own import OwnModel
 from simulate.models.registry import model
+from simulate.parallel import one_core
 from simulate.proxy.estimators import Estimate, root_mean_square
 from simulate.proxy.observation import Observation, observe_round
 from simulate.runs.ledger_writer import MemoryLedger

@@ -29,8 +29,9 @@ from simulate.data.partition.schemes import partition, scheme
 from simulate.data.registry import load
 from simulate.engine.evaluation import AccuracyMeasures
 from simulate.engine.experiment import Experiment
-from simulate.engine.loop import evaluate, one_core
+from simulate.engine.loop import evaluate
 from simulate.models.registry import model
+from simulate.parallel import one_core
 from simulate.runs.request import Request, prepare
 from simulate.runs.study import to_the_end
 

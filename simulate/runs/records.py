@@ -21,7 +21,8 @@ from simulate.algorithms.registry import ALGORITHMS
 from simulate.data.partition.clients import parts_by_group
 from simulate.engine.evaluation import AccuracyMeasures, by_group
 from simulate.engine.experiment import Experiment
-from simulate.engine.loop import Progress, evaluate, one_core
+from simulate.engine.loop import Progress, evaluate
+from simulate.parallel import one_core
 from simulate.runs.request import Request
 from simulate.tasks import MULTI_CLASS, finite_or_none
 

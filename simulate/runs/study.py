@@ -27,7 +27,8 @@ from privplan.processes import ignore_sigint, in_jobs
 from privplan.sweeps import Progress, keyed, resumable
 from simulate.engine.experiment import Experiment
 from simulate.engine.loop import Progress as State
-from simulate.engine.loop import initial_state, one_core, run_round
+from simulate.engine.loop import initial_state, run_round
+from simulate.parallel import one_core
 from simulate.runs.ledger_writer import MemoryLedger
 
 if TYPE_CHECKING:

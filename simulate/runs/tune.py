@@ -27,8 +27,8 @@ from privplan.spec.training import without_recipe
 from privplan.sweeps import Progress
 from privplan.values import digest
 from simulate.algorithms.registry import ALGORITHMS, Hyperparameters
-from simulate.engine.loop import evaluate, one_core
-from simulate.parallel import device_of_job
+from simulate.engine.loop import evaluate
+from simulate.parallel import device_of_job, one_core
 from simulate.runs.compare import TUNING, compare, require_comparison_folder
 from simulate.runs.request import Request, prepare
 from simulate.runs.rows import ComparisonRow
@@ -42,6 +42,7 @@ VALIDATION_SHARE = 0.2  # share of the training records that is held out for val
 # Most clients whose personal models are scored on validation records, as in training.
 VALIDATION_CLIENTS = 100
 CHOSEN = "tuned.json"  # what each method trains with, by name
+SEED = 0  # of the search and of its runs, the same for all methods
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,6 @@ def tune(
     algorithms: Sequence[str],
     *,
     trials: int,
-    seed: int = 0,
     jobs: int = 1,
     progress: Progress = lambda done, total: None,
 ) -> dict[str, Tuned]:
@@ -89,7 +89,6 @@ def tune(
         base: the request of the comparison, whose folder holds the studies.
         algorithms: names of the methods.
         trials: of each method, 2 or more; the first has its defaults.
-        seed: of the search, and of the runs.
         jobs: processes.
         progress: told of finished trials.
 
@@ -100,13 +99,13 @@ def tune(
     if trials < 2:
         raise InputError.one("trials", "must be 2 or more", trials)
     require_comparison_folder(base.folder)
-    request = replace(base, validation_share=VALIDATION_SHARE, seed=seed)
+    request = replace(base, validation_share=VALIDATION_SHARE, seed=SEED)
     fixed = base.hyperparameters
     identity = {
         "plan": base.plan.digest,
         "data": [base.dataset, base.partition_name, VALIDATION_SHARE],
         "given": [fixed.aggregation, dict(fixed.values)],
-        "seed": seed,
+        "seed": SEED,
     }
     requests = {name: replace(request, algorithm=name) for name in algorithms}
     spaces = {}
@@ -133,7 +132,7 @@ def tune(
         trial,
         _score,
         identity=digest(identity),
-        seed=seed,
+        seed=SEED,
         trials=trials,
         jobs=jobs,
         progress=progress,

@@ -14,10 +14,11 @@ from simulate.data.partition.schemes import partition, scheme
 from simulate.data.registry import load
 from simulate.engine.batches import batches
 from simulate.engine.experiment import Experiment
-from simulate.engine.loop import initial_state, one_core, run_round
+from simulate.engine.loop import initial_state, run_round
 from simulate.engine.round import participants
 from simulate.local.sgd import PADDING
 from simulate.models.registry import model
+from simulate.parallel import one_core
 from simulate.runs.ledger_writer import MemoryLedger
 
 ROUNDS = 3

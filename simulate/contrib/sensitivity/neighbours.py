@@ -31,10 +31,10 @@ from simulate.engine.experiment import Experiment
 from simulate.engine.loop import (
     Progress,
     evaluate_if_due,
-    one_core,
     run_round,
 )
 from simulate.engine.round import released_coordinates
+from simulate.parallel import one_core
 from simulate.runs.ledger_writer import MemoryLedger
 
 Positions = Callable[[np.ndarray], np.ndarray]
@@ -359,7 +359,8 @@ def execute(
     with one_core():
         after = run_round(recording(experiment, releases), before, ledger)
         if evaluate:
-            after = evaluate_if_due(experiment, after, 1)
+            every_row = np.arange(len(experiment.data.test_y))
+            after = evaluate_if_due(experiment, after, {after.round: every_row})
     coordinates = released_coordinates(experiment, after.round)
     return Outputs(after, tuple(releases), tuple(ledger.records), coordinates)
 

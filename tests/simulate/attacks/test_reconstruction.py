@@ -8,8 +8,9 @@ from torch.testing import assert_close
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from simulate.attacks import guarantees, measures
-from simulate.attacks.bodies import body_gradient, last_dense
+from simulate.attacks.bodies import body_gradient
 from simulate.attacks.closed import closed
+from simulate.attacks.dense import first_dense
 from simulate.attacks.feature_objective import dense_objective, rank_one_fit
 from simulate.attacks.gradient_objective import named_parameters
 from simulate.attacks.ig import ig
@@ -140,7 +141,7 @@ def test_hyperfl_releases_body_embedding_and_gradient(plan):
         assert revealed.residual < 1e-3
         assert_close(revealed.body, body, atol=1e-4, rtol=1e-3)
         assert_close(revealed.embedding, personal[:64], atol=1e-3, rtol=1e-3)
-        dense = last_dense(revealed)
+        dense = first_dense(revealed.view, revealed.view.gradient)
         x = observed.view.inputs(observed.truth.images).flatten()
         assert_close(dense[1].inputs, x, atol=1e-2, rtol=1e-2)
 

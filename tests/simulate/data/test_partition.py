@@ -15,6 +15,7 @@ from privplan.errors import InputError
 from privplan.planning.baselines import by_record
 from privplan.streams import streams
 from privplan.values import TitleOrNone
+from simulate.data import personal
 from simulate.data.partition import clients as of_clients
 from simulate.data.partition.clients import Partition, first_shared_record
 from simulate.data.partition.schemes import (
@@ -283,19 +284,21 @@ DIGITS = load("digits")
 TENS = groups_of(10)
 
 
-def test_own_test_records_have_the_client_s_label_mix():
+def test_own_test_records_have_the_client_s_label_mix(monkeypatch):
     labels = DIGITS.train_y.numpy()
     records = np.concatenate(
         [np.flatnonzero(labels == 3)[:30], np.flatnonzero(labels == 8)[:10]]
     )
     members = (np.array([0]), np.array([], np.int64))
     spread = Partition(records, np.array([0, 40]), members)
-    rows = personal_test_records(DIGITS, spread, 0, seed=5, max_records=20)
+    monkeypatch.setattr(personal, "MAX_RECORDS", 20)
+    rows = personal_test_records(DIGITS, spread, 0, seed=5)
     assert threes_and_eights(rows) == [15, 5]
     assert len(set(rows)) == len(rows) == 20
     # 36 test records are a 3: at 3 of 4, no more than 48 records can follow the mix.
     assert (DIGITS.test_y == 3).sum() == 36
-    rows = personal_test_records(DIGITS, spread, 0, seed=5, max_records=100)
+    monkeypatch.setattr(personal, "MAX_RECORDS", 100)
+    rows = personal_test_records(DIGITS, spread, 0, seed=5)
     assert threes_and_eights(rows) == [36, 12]
 
 
@@ -318,7 +321,8 @@ def test_own_test_depends_on_seed_and_client_alone():
 
 
 @pytest.mark.parametrize("max_records", [4, 100])
-def test_people_are_tested_on_their_own_records(max_records):
+def test_people_are_tested_on_their_own_records(max_records, monkeypatch):
+    monkeypatch.setattr(personal, "MAX_RECORDS", max_records)
     people = np.arange(len(DIGITS.train_y)) % 20
     data = replace(
         DIGITS,
@@ -329,7 +333,7 @@ def test_people_are_tested_on_their_own_records(max_records):
     spread = partition(scheme("natural"), labels, TENS, seed=1, people=people)
     for client in range(20):
         person = spread.person(client)
-        rows = personal_test_records(data, spread, client, 1, max_records)
+        rows = personal_test_records(data, spread, client, 1)
         if person == 19:
             # Without test records of this person, those of the label mix.
             assert 0 < len(rows) <= max_records

@@ -17,12 +17,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 from privplan.errors import InputError
 from privplan.planning.solver import solve
 from privplan.streams import Purpose, stream
+from simulate import tasks
 from simulate.algorithms.registry import ALGORITHMS, Hyperparameters, algorithm
 from simulate.components import LocalResult, LocalRule
 from simulate.data.partition.schemes import partition, scheme
 from simulate.data.registry import load
 from simulate.engine import chunks, loop
-from simulate.engine.batches import ABSENT, batches, schedule
+from simulate.engine.batches import ABSENT, batches, fill_schedule
 from simulate.engine.chunks import one_ahead
 from simulate.engine.evaluation import AccuracyMeasures, by_group, measure
 from simulate.engine.loop import initial_state, run_round, train
@@ -144,9 +145,8 @@ WIDE = tuple(group.model_copy(update={"clients": 200}) for group in tiny.plan().
 
 def test_mini_batches_pass_over_the_records():
     records = np.array([5, 6, 7, 8, 9])
-    chosen = schedule(
-        records, steps=5, size=2, generator=stream(0, Purpose.CLIENT, 1, 0)
-    )
+    chosen = np.full((5, 2), ABSENT)
+    fill_schedule(chosen, records, stream(0, Purpose.CLIENT, 1, 0))
     assert (chosen == ABSENT).sum() == 1
     assert chosen[2, 1] == ABSENT
     assert sorted(chosen[:3].flatten()) == [ABSENT, 5, 6, 7, 8, 9]
@@ -192,7 +192,8 @@ def test_batches_of_clients_with_a_single_record_and_of_lazy_ones():
         )
         for client in (0, 7, 1199):
             source = stream(1, Purpose.CLIENT, 2, client)
-            rows = schedule(records.records(client), 3, 4, source)
+            rows = np.full((3, 4), ABSENT)
+            fill_schedule(rows, records.records(client), source)
             expected = np.where(rows == ABSENT, PADDING, data.train_y.numpy()[rows])
             assert_array_equal(y[client], expected)
 
@@ -339,6 +340,12 @@ def test_measuring_against_plain_predictions_on_any_number_of_threads():
     assert measures.loss == again.loss
 
 
+def due_in(setting, seed):
+    """The test records of each evaluation of a run, by round."""
+    records = len(setting.data.test_y)
+    return tasks.evaluations(setting.algorithm.plan, setting.partition, records, seed)
+
+
 def test_all_test_records_are_evaluated_in_the_end_only(
     short_plan, tmp_path, monkeypatch
 ):
@@ -346,20 +353,21 @@ def test_all_test_records_are_evaluated_in_the_end_only(
         return Request(short_plan, "FedAvg", "digits", tmp_path / name, seed=4)
 
     plain = execute(request("plain")).record
-    monkeypatch.setattr(loop, "EVALUATED_RECORDS", 100)
+    monkeypatch.setattr(tasks, "EVALUATED_RECORDS", 100)
     part = execute(request("part")).record
     setting = prepare(request("part"))
     assert part.accuracy == plain.accuracy == plain.metrics[-1].accuracy
     assert part.accuracy_by_class == plain.accuracy_by_class
-    rows = loop.evaluation_rows(setting, 100)
-    assert torch.equal(rows, loop.evaluation_rows(setting, 100))
-    assert len(rows) == len(rows.unique()) == 100
-    assert not torch.equal(rows, loop.evaluation_rows(replace(setting, seed=5), 100))
+    due = due_in(setting, setting.seed)
+    assert_array_equal(due[1], due_in(setting, setting.seed)[1])
+    assert len(due[1]) == len(np.unique(due[1])) == 100
+    assert not np.array_equal(due[1], due_in(setting, 5)[1])
     theta = loop.train(setting, MemoryLedger(setting.algorithm.plan.digest)).theta
     measures = measure(setting.model, theta, setting.data)
     assert part.metrics[-1].accuracy == measures.accuracy
     state = replace(loop.initial_state(setting), round=1)
-    earlier = loop.evaluate_if_due(setting, state, *loop.evaluation_schedule(setting))
+    earlier = loop.evaluate_if_due(setting, state, due)
+    rows = torch.from_numpy(due[1])
     expected = measure(setting.model, state.theta, setting.data, 1, rows)
     assert earlier.metrics[-1].accuracy == expected.accuracy
 

@@ -3,6 +3,7 @@
 import hashlib
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -14,7 +15,7 @@ from privplan.spec.training import Initial
 from simulate.algorithms.registry import algorithm
 from simulate.models.chain import Chain
 from simulate.models.registry import MODELS, model
-from simulate.models.start import save, started
+from simulate.models.start import started
 from tests.simulate import small
 
 DEEP = [name for name in MODELS if name.startswith(("resnet-18", "resnet-34"))]
@@ -133,7 +134,7 @@ VALUES = torch.arange(NET.parameters, dtype=torch.float32) / 100
 
 @pytest.fixture
 def file(tmp_path):
-    save(tmp_path / "start.npy", VALUES)
+    np.save(tmp_path / "start.npy", VALUES.numpy())
     return tmp_path / "start.npy"
 
 
@@ -149,7 +150,7 @@ def pretrained(path, source):
 @pytest.mark.parametrize("name", ["mlp-digits", "cnn-2-valid"])
 def test_a_drawn_head_is_the_models_own(tmp_path, name):
     net = model(name)
-    save(tmp_path / "start.npy", torch.full((net.parameters,), 0.5))
+    np.save(tmp_path / "start.npy", np.full(net.parameters, 0.5, np.float32))
     begun = started(net, pretrained(tmp_path / "start.npy", "mnist")).initial(seeded())
     is_head = torch.zeros(net.parameters, dtype=torch.bool)
     is_head[net.head] = True

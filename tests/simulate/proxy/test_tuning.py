@@ -1,12 +1,12 @@
 """Tuning on proxy data: the plan's noise, resumed searches, initial parameters."""
 
+import hashlib
 import json
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from privplan.errors import InputError
 from privplan.planning.baselines import uniform
@@ -18,7 +18,6 @@ from privplan.sweeps import InterruptedSweepError
 from privplan.verification.verify import judge, load_run
 from privplan.yaml_text import load_yaml
 from simulate.algorithms.registry import algorithm
-from simulate.models.start import save
 from simulate.proxy import search as tuning
 from simulate.proxy.candidate import Candidate, default_candidate, space
 from simulate.proxy.training import Setting, smaller
@@ -204,8 +203,9 @@ def test_recipes_that_cannot_be_tuned_are_refused(change, message, tmp_path):
 def warm(folder):
     """Plain data of the spec, starting from parameters in a file."""
     file = folder / "warm.npy"
-    values = torch.zeros(DATA["model"]["parameters"])
-    initial = {"file": str(file), "sha256": save(file, values), "source": "digits"}
+    np.save(file, np.zeros(DATA["model"]["parameters"], np.float32))
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    initial = {"file": str(file), "sha256": digest, "source": "digits"}
     return {**DATA, "model": {**DATA["model"], "initial": {**initial, "head": "drawn"}}}
 
 

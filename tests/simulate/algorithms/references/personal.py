@@ -9,11 +9,11 @@ from torch.func import functional_call
 from torch.testing import assert_close
 
 from simulate.client_aggregators import through_hypernetwork
-from simulate.engine.loop import one_core
 from simulate.engine.round import participants
 from simulate.local.sgd import additive_sgd, alternating, hypernetwork_sgd
 from simulate.models.hypernetwork import EMBEDDING, Hypernetwork
 from simulate.models.registry import model
+from simulate.parallel import one_core
 from simulate.splits import head, whole
 from tests.simulate import small
 from tests.simulate.case import Case, after, backwards, having, slower, without_momentum
