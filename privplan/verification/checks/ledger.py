@@ -15,7 +15,7 @@ from privplan.verification.checks import check
 from privplan.verification.run import Run
 
 _ROUNDING = 1e-9
-"""Slack on a whole number of turns, for the rounding of a ratio."""
+"""Slack on a whole number of updates, for the rounding of a ratio."""
 
 
 @check.register("plan", order=10)
@@ -259,7 +259,7 @@ def _participations(run: Run, group: GroupPlan) -> Iterator[str]:
         if number > planned:
             took_part = f"client {client} took part in {number} rounds"
             yield f"{group.name}: {took_part}, planned {planned}"
-    # Clients take turns: in a few rounds a small group need not have had one.
-    turns = group.expected_cohort * run.plan.spec.rounds
-    if not releases and turns + _ROUNDING >= 1:
+    # In a few rounds nobody of a small group need have been drawn.
+    expected_updates = group.expected_cohort * run.plan.spec.rounds
+    if not releases and expected_updates + _ROUNDING >= 1:
         yield f"{group.name}: no release is in the ledger"
