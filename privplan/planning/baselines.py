@@ -161,8 +161,8 @@ def strictest(spec: Spec) -> Plan:
     )
     # One noise for all is that of the group which needs most, such as by persons with
     # several clients: where it differed, a group's updates would have to be scaled.
-    each = calibrated(strict, np.full(groups, highest), even.planning.accountant)
-    noise = np.full(groups, each.max())
+    of_groups = calibrated(strict, np.full(groups, highest), even.planning.accountant)
+    noise = np.full(groups, of_groups.max())
     shares = cohorts / cohorts.sum()
     nothing_dropped = np.ones(groups)
     value = closed_form_value(problem, cohorts, sparsified=False)
