@@ -18,19 +18,18 @@ from simulate.data.user_code import error_line
 from simulate.models.compiled import Compiled, compiled
 from simulate.models.modular import Modular
 from simulate.models.network import Model
-from simulate.models.objective import CROSS_ENTROPY, Objective, with_seeds
+from simulate.models.objective import CROSS_ENTROPY, Objective
 from simulate.models.own_checks import (
     COPY_RULE,
     Probe,
     behaviour,
     close,
-    loss_faults,
     probe_of,
     structure_faults,
     value_faults,
     without_batch_norm,
 )
-from simulate.tasks import MULTI_CLASS, objective_of
+from simulate.tasks import objective_of
 
 _IMAGES_NDIM = 4  # of images [B, channels, height, width]
 Factory = Callable[..., nn.Module]
@@ -55,17 +54,16 @@ class OwnModel:
 
     def fresh(self) -> nn.Module:
         """A module with initial parameters, in training mode."""
-        is_module = isinstance(self.source, nn.Module)
+        source = self.source
+        module: object
+        rule = "must be built without an error"
         try:
-            if is_module:
-                module = copy.deepcopy(self.source)
-            else:
-                module = self._built()
-        except (Exception, SystemExit) as error:  # the user's code can fail in any way
-            if is_module:
+            if isinstance(source, nn.Module):
                 rule = COPY_RULE
+                module = copy.deepcopy(source)
             else:
-                rule = "must be built without an error"
+                module = source(**self.arguments)
+        except (Exception, SystemExit) as error:  # the user's code can fail in any way
             raise InputError.one("model", rule, error_line(error)) from None
         if not isinstance(module, nn.Module):
             rule = f"must be a torch.nn.Module or return one ({self.label})"
@@ -77,11 +75,6 @@ class OwnModel:
             module = without_batch_norm(module)
         return module.cpu().float().train()
 
-    def _built(self) -> Any:
-        """What the class or function returns."""
-        assert not isinstance(self.source, nn.Module)
-        return self.source(**self.arguments)
-
     def parameters(self) -> int:
         """Number of trainable parameters, which a plan calls ``model.parameters``."""
         return sum(
@@ -90,13 +83,11 @@ class OwnModel:
 
     def check(self, data: Data | None) -> None:
         """Raise what ``model`` would raise, as far as it is known before a plan."""
-        module = self._seeded()
-        faults = list(structure_faults(module))
         if data is not None:
             dataset, _ = replace(data, client=None, group=None).prepared(())
-            classes = len(dataset.classes) if data.task == MULTI_CLASS else None
             objective = objective_of(data.task, None, dataset.targets)
-            faults += behaviour(module, probe_of(dataset), classes, objective).faults
+            self.model(self.label, dataset, objective=objective)
+        faults = list(structure_faults(self._seeded()))
         if faults:
             raise InputError(faults)
 
@@ -127,9 +118,8 @@ class OwnModel:
         if not all(map(torch.equal, module.parameters(), again)):
             rule = "must be initialised from torch's random generator only"
             faults.append(Fault("model", rule, "other values from the same seed"))
-        probe = probe_of(data)
-        classes = None if data.targets is not None else len(data.classes)
-        shown = behaviour(module, probe, classes, objective)
+        probe = probe_of(data, objective)
+        shown = behaviour(module, probe, data, by_record=by_record)
         faults += shown.faults
         if faults:
             raise InputError(faults)
@@ -147,12 +137,6 @@ class OwnModel:
             stochastic=shown.stochastic,
             export=lambda: copy.deepcopy(module),
         )
-        if by_record:
-            theta = plain.initial(torch.Generator().manual_seed(0))
-            outputs = plain.logits(theta, probe.x).detach().requires_grad_()
-            faults = loss_faults(outputs, probe.y, objective, by_record=True)
-            if faults:
-                raise InputError(faults)
         general = _fastest(plain, skeleton, probe, vectorised=vectorised)
         if objective is not CROSS_ENTROPY or shown.stochastic or buffers:
             return general
@@ -167,12 +151,12 @@ class OwnModel:
         module = self._seeded()
         content = hashlib.sha256(repr(module).encode())
         is_module = isinstance(self.source, nn.Module)
-        for name, value in module.named_parameters():
+        for name, value in (*module.named_parameters(), *module.named_buffers()):
             content.update(f"{name}{tuple(value.shape)}".encode())
-            if is_module or not value.requires_grad:
-                content.update(_bytes(value))
-        for name, buffer in module.named_buffers():
-            content.update(f"{name}{tuple(buffer.shape)}".encode() + _bytes(buffer))
+            is_trained = isinstance(value, nn.Parameter) and value.requires_grad
+            if is_module or not is_trained:
+                values = value.detach().flatten().contiguous()
+                content.update(values.view(torch.uint8).numpy().tobytes())
         return content.hexdigest()
 
     def _seeded(self) -> nn.Module:
@@ -209,29 +193,23 @@ def require_no_random_layers(model: Model) -> None:
         raise InputError.one("model", rule, type(model).__name__)
 
 
-def _bytes(value: Tensor) -> bytes:
-    return value.detach().flatten().contiguous().view(torch.uint8).numpy().tobytes()
-
-
 def _fastest(
     model: Modular, module: nn.Module, probe: Probe, *, vectorised: bool
 ) -> Modular:
     """The model in the format of images that computes the module's gradients."""
     theta = torch.cat([value.detach().flatten() for value in module.parameters()])
-    labels: Tensor = probe.y
-    if model.stochastic:
-        seeds = torch.zeros(1, 1, dtype=torch.int64)
-        labels = with_seeds(labels[None, None], seeds)[0, 0]
 
     def gradient(candidate: Modular) -> Tensor:
         packed = candidate.pack(theta[None])
-        packed = candidate.packed_gradients(packed, probe.x[None], labels[None])
+        # In a model with random layers such labels have the seed 0.
+        packed = candidate.packed_gradients(packed, probe.x[None], probe.y[None])
         return candidate.unpack(packed, 1)
 
+    tried = replace(model, objective=probe.objective)
     try:
-        expected = gradient(model)
+        expected = gradient(tried)
         if vectorised:
-            model.clipped_sum(theta, probe.x, labels, 1.0)
+            tried.clipped_sum(theta, probe.x, probe.y, 1.0)
     except (Exception, SystemExit) as error:  # the user's code can fail in any way
         rule = "must work with torch.func.functional_call"
         if vectorised:
@@ -240,10 +218,8 @@ def _fastest(
         raise InputError.one("model", rule, reason) from None
     if probe.x.ndim != _IMAGES_NDIM:
         return model
-    fast = replace(model, channels_last=True)
     try:
-        if close(gradient(fast), expected):
-            return fast
-        return model
+        fast = gradient(replace(tried, channels_last=True))
     except Exception:  # such as ``view`` of a tensor in another format
         return model
+    return replace(model, channels_last=close(fast, expected))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -18,7 +19,6 @@ from simulate.models.modular import outputs_of
 from simulate.models.objective import Objective, fitted
 from simulate.models.randomness import SeededRandomness
 
-PROBE_RECORDS = 3  # records on which a module is tried
 # Of a group normalisation for a batch normalisation (Wu and He 2018).
 MAX_GROUPS = 32
 COPY_RULE = (
@@ -29,10 +29,17 @@ _TOLERANCE = 1e-4
 
 
 class Probe(NamedTuple):
-    """Records on which a module is tried: model inputs [B, ...] and labels [B]."""
+    """Constants on which a module is tried, instead of anybody's records.
+
+    Attributes:
+        x: model inputs [3, ...].
+        y: labels [3].
+        objective: the loss, with constant targets.
+    """
 
     x: Tensor
     y: Tensor
+    objective: Objective
 
 
 class Behaviour(NamedTuple):
@@ -49,22 +56,29 @@ class Behaviour(NamedTuple):
     faults: list[Fault]
 
 
-def probe_of(data: Dataset) -> Probe:
-    """Records of the data's shape: token ids of the data, otherwise random values.
+def probe_of(data: Dataset, objective: Objective) -> Probe:
+    """Three made-up records of the data's shape, which are the same for any values.
 
-    Codes are 0, and in the second record the largest, which an embedding must have.
+    One client's records would otherwise decide how all others are trained. Tokens are
+    1 and then 0, which pads many texts: 0 in a quarter, a half and three quarters.
+    Codes are 0 and 1, which every embedding has; all other inputs are random.
     """
-    rows = torch.arange(PROBE_RECORDS) % len(data.train_y)
+    rows = torch.arange(3)
     if data.kind == "tokens":
-        inputs = data.inputs(data.train_x[rows])
+        size = math.prod(data.shape)
+        lengths = size * (3 - rows[:, None]) / 4
+        inputs = (torch.arange(size) < lengths).long().view(-1, *data.shape)
     else:
         generator = torch.Generator().manual_seed(0)
-        inputs = torch.randn(PROBE_RECORDS, *data.shape, generator=generator)
+        inputs = torch.randn(len(rows), *data.shape, generator=generator)
     for place in data.codes:
-        records = torch.cat([data.train_x[:, place], data.test_x[:, place]])
-        inputs[:, place] = 0
-        inputs[1, place] = records.max()
-    return Probe(inputs, data.train_y[rows])
+        inputs[:, place] = rows % 2
+    if objective.targets is None:
+        # The number of classes may be read from labels, but is 2 or more then.
+        return Probe(inputs, rows % min(2, len(data.classes)), objective)
+    # Of all kinds of targets, a loss is finite at 1.
+    targets = objective.targets.new_ones(len(rows), *objective.targets.shape[1:])
+    return Probe(inputs, rows, replace(objective, targets=targets))
 
 
 def without_batch_norm(module: nn.Module) -> nn.Module:
@@ -85,9 +99,7 @@ def without_batch_norm(module: nn.Module) -> nn.Module:
             norm.bias = module.bias
         return norm
     for name, part in module.named_children():
-        mended = without_batch_norm(part)
-        if mended is not part:
-            setattr(module, name, mended)
+        setattr(module, name, without_batch_norm(part))
     return module
 
 
@@ -137,61 +149,45 @@ def structure_faults(module: nn.Module) -> Iterator[Fault]:
         yield Fault("model", rule, ", ".join(tied))
 
 
-class _Trial(NamedTuple):
-    """What a module gave for the records of a probe.
+def _has_dropout(module: nn.Module) -> bool:
+    """Whether a part drops values, also where an input or a branch would hide it.
 
-    Attributes:
-        trained: outputs in training, with a seed.
-        repeated: the same again.
-        evaluated: outputs in evaluation.
-        single: the same, record by record.
-        changed_buffers: names of those that training changed.
-        keeps_inputs: whether it left its inputs as they were.
+    The probability is called ``p``, or something with ``drop`` in attention and others.
     """
+    for part in module.modules():
+        for name, value in vars(part).items():
+            is_named = "drop" in name or name == "p"
+            if is_named and isinstance(value, float) and 0 < value <= 1:
+                return True
+    return False
 
-    trained: Any
-    repeated: Any
-    evaluated: Any
-    single: list[Any]
-    changed_buffers: list[str]
-    keeps_inputs: bool
 
+def _is_stochastic(module: nn.Module, x: Tensor, outputs: Tensor) -> bool:
+    """Whether training differs from evaluation, or draws random numbers.
 
-def _tried(module: nn.Module, x: Tensor) -> _Trial:
-    """Run a module in training and evaluation; raise what the user's code raises."""
-
-    def seeded() -> Any:
-        with SeededRandomness(0):
-            return outputs_of(module(x.clone()))
-
-    before = [value.clone() for value in module.buffers()]
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(0)
-        module.train()
-        trained = seeded()
-        repeated = seeded()
-        changed = [
-            name
-            for (name, value), old in zip(module.named_buffers(), before, strict=True)
-            if not torch.equal(value, old)
-        ]
-        inputs = x.clone()
-        evaluated = outputs_of(module.eval()(inputs))
-        single = [outputs_of(module(x[row : row + 1].clone())) for row in range(len(x))]
-    is_kept = torch.equal(inputs, x)
-    return _Trial(trained, repeated, evaluated, single, changed, is_kept)
+    Args:
+        module: that is tried.
+        x: its inputs.
+        outputs: in evaluation, which may be the same where draws enter as 0.
+    """
+    process = torch.default_generator.get_state()
+    trained = outputs_of(module.train()(x.clone()))
+    has_drawn = not torch.equal(process, torch.default_generator.get_state())
+    return has_drawn or _has_dropout(module) or not close(trained, outputs)
 
 
 def behaviour(
-    module: nn.Module, probe: Probe, classes: int | None, objective: Objective
+    module: nn.Module, probe: Probe, data: Dataset, *, by_record: bool
 ) -> Behaviour:
-    """What a forward and a backward pass show.
+    """What a forward and a backward pass show, which no values of records change.
+
+    Records decide only whether there is a fault: numbers that the module cannot take.
 
     Args:
         module: of the user, which stays as it is.
-        probe: records on which it is tried.
-        classes: of the task; None for a task without.
-        objective: the loss.
+        probe: constants on which it is tried.
+        data: of the run.
+        by_record: whether records are protected, each by its own gradient.
     """
     try:
         module = copy.deepcopy(module)
@@ -199,56 +195,102 @@ def behaviour(
         # Such as a lock, or a tensor that was computed from parameters.
         return Behaviour(0, False, [Fault("model", COPY_RULE, error_line(error))])
     try:
-        trial = _tried(module, probe.x)
+        with torch.random.fork_rng(devices=[]):
+            outputs = outputs_of(module.eval()(probe.x.clone()))
+            fault = _shape_fault(outputs, probe, data)
+            if fault is not None:
+                return Behaviour(0, False, [fault])
+            is_stochastic = _is_stochastic(module, probe.x, outputs)
+            faults = list(_training_faults(module, probe.x))
+            faults += _evaluation_faults(module.eval(), probe.x)
     except (Exception, SystemExit) as error:  # the user's code can fail in any way
         shape = "x".join(map(str, probe.x.shape[1:]))
         rule = f"must take records of shape {shape} (after the batch dimension)"
         if isinstance(error, IndexError):
-            # An embedding has no row for a code, or for a number that is none.
-            largest = float(probe.x.max())
-            rule += f" with numbers up to {largest:.6g}; --codes names columns of codes"
+            # An embedding has no row for 1, or for a number that is no code.
+            rule += "; --codes names columns of codes"
         return Behaviour(0, False, [Fault("model", rule, error_line(error))])
-    outputs = trial.evaluated
-    fault = _shape_fault(outputs, probe, classes, objective)
-    if fault is not None:
-        return Behaviour(0, False, [fault])
-    faults = list(_trial_faults(trial))
-    faults += _gradient_faults(module, probe, objective)
-    is_stochastic = not trial.changed_buffers and not close(trial.trained, outputs)
+    faults += _gradient_faults(module, probe, by_record=by_record)
+    if data.kind == "tokens" or data.codes:
+        faults += _range_faults(module, probe.x[:1].clone(), data)
     return Behaviour(int(outputs.shape[-1]), is_stochastic, faults)
 
 
-def _trial_faults(trial: _Trial) -> Iterator[Fault]:
-    """Outputs that depend on more than the record and the seed."""
-    if trial.changed_buffers:
+def _range_faults(module: nn.Module, record: Tensor, data: Dataset) -> Iterator[Fault]:
+    """A number of a record beyond the module's tables, which a refusal reveals.
+
+    Args:
+        module: that takes the record.
+        record: a made-up one [1, ...], which receives the largest numbers.
+        data: the records.
+    """
+    places = list(data.codes) or slice(None)
+    largest = torch.maximum(data.train_x.amax(0), data.test_x.amax(0))[places]
+    record[0, places] = largest.to(record.dtype)
+    try:
+        module(record)
+    except IndexError as error:
+        rule = (
+            f"must take numbers up to {float(largest.max()):.6g}, which a record has; "
+            "whoever sees this refusal knows so"
+        )
+        yield Fault("model", rule, error_line(error))
+    except Exception:  # no fault: perhaps no record has all the largest numbers
+        return
+
+
+def _training_faults(module: nn.Module, x: Tensor) -> Iterator[Fault]:
+    """Outputs in training that depend on more than records and seed."""
+
+    def seeded() -> Tensor:
+        with SeededRandomness(0):
+            return outputs_of(module(x.clone()))
+
+    before = copy.deepcopy(dict(module.named_buffers()))
+    process = torch.default_generator.get_state()
+    is_repeated = close(seeded(), seeded())
+    # Such as of an operation that takes no generator.
+    has_drawn = not torch.equal(process, torch.default_generator.get_state())
+    changed = [
+        name
+        for name, value in module.named_buffers()
+        if not torch.equal(value, before[name])
+    ]
+    if changed:
         rule = (
             "must have no buffers that training changes: they would leave clients "
             "without noise"
         )
-        yield Fault("model", rule, ", ".join(trial.changed_buffers))
-    elif not close(trial.trained, trial.repeated):
+        yield Fault("model", rule, ", ".join(changed))
+    elif has_drawn or not is_repeated:
         rule = "must draw random numbers with torch only, so that a run can be resumed"
         yield Fault("model", rule, "other outputs from the same seed")
-    if not trial.keeps_inputs:
+
+
+def _evaluation_faults(module: nn.Module, x: Tensor) -> Iterator[Fault]:
+    """Outputs in evaluation that depend on more than the record."""
+    inputs = x.clone()
+    outputs = outputs_of(module(inputs))
+    if not torch.equal(inputs, x):
         rule = (
             "must not change its inputs in place; set inplace=False in its first layers"
         )
         yield Fault("model", rule, "changed records")
-    if not close(torch.cat(trial.single), trial.evaluated):
+    single = [outputs_of(module(record[None].clone())) for record in x]
+    if not close(torch.cat(single), outputs):
         rule = "must compute a record's outputs from that record only"
         yield Fault("model", rule, "outputs that depend on the batch")
 
 
-def _shape_fault(
-    logits: Any, probe: Probe, classes: int | None, objective: Objective
-) -> Fault | None:
+def _shape_fault(logits: Any, probe: Probe, data: Dataset) -> Fault | None:
     """The fault of outputs that do not fit the task; None when they do."""
     count = len(probe.y)
+    rule = f"must return a tensor of {count} rows for {count} records"
     if not isinstance(logits, Tensor):
-        rule = f"must return a tensor of {count} rows for {count} records"
         return Fault("model", rule, type(logits).__name__)
-    targets = objective.targets_of(probe.y)
-    if classes is not None:
+    targets = probe.objective.targets_of(probe.y)
+    if data.targets is None:
+        classes = len(data.classes)
         rule = (
             f"must return logits of shape ({count}, {classes}) for {count} records, as "
             f"labels go from 0 to {classes - 1}"
@@ -263,24 +305,23 @@ def _shape_fault(
         rule = f"must return logits of shape ({count}, {targets.shape[1]}, tokens)"
         fits = logits.shape[:2] == targets.shape
     else:
-        rule = f"must return a tensor of {count} rows for {count} records"
         fits = logits.shape[:1] == (count,)
     if fits:
         return None
     return Fault("model", rule, tuple(logits.shape))
 
 
-def loss_faults(
-    outputs: Tensor, y: Tensor, objective: Objective, *, by_record: bool
-) -> list[Fault]:
-    """Faults of the loss on outputs of records.
+def _loss_faults(outputs: Tensor, probe: Probe, *, by_record: bool) -> list[Fault]:
+    """Faults of the loss on outputs of made-up records.
 
     Args:
         outputs: of the model [B, ...], with gradient.
-        y: labels [B].
-        objective: the loss.
+        probe: the records, with the loss.
         by_record: whether records are protected, each by its own gradient.
     """
+    y = probe.y
+    objective = probe.objective
+    process = torch.default_generator.get_state()
     try:
         loss = objective(outputs, y)
         if not isinstance(loss, Tensor) or loss.ndim:
@@ -289,8 +330,8 @@ def loss_faults(
             value = tuple(loss.shape) if is_tensor else type(loss).__name__
             return [Fault("loss", rule, value)]
         losses = [
-            float(objective(outputs[row : row + 1], y[row : row + 1]).detach())
-            for row in range(len(y))
+            float(objective(*record).detach())
+            for record in zip(outputs[:, None], y[:, None], strict=True)
         ]
     except (Exception, SystemExit) as error:  # the user's code can fail in any way
         rule = "must take outputs and targets without an error"
@@ -298,9 +339,14 @@ def loss_faults(
     if not loss.requires_grad:
         return [Fault("loss", "must be differentiable in the outputs", "no gradient")]
     whole = float(loss.detach())
-    mean = sum(losses) / len(losses)
     if not math.isfinite(whole):
-        return [Fault("loss", "must be finite on the first records", whole)]
+        return [Fault("loss", "must be finite on made-up records", whole)]
+    # Records of one client would else decide what the losses of others draw.
+    has_drawn = not torch.equal(process, torch.default_generator.get_state())
+    if has_drawn or not torch.equal(loss, objective(outputs, y)):
+        rule = "must give the same loss each time, without random numbers"
+        return [Fault("loss", rule, whole)]
+    mean = sum(losses) / len(losses)
     if by_record and abs(mean - whole) > _TOLERANCE * max(1.0, abs(mean)):
         rule = "must be the mean of the losses of single records where records are protected"
         return [Fault("loss", rule, f"{whole:.6g} and a mean of {mean:.6g}")]
@@ -308,7 +354,7 @@ def loss_faults(
 
 
 def _gradient_faults(
-    module: nn.Module, probe: Probe, objective: Objective
+    module: nn.Module, probe: Probe, *, by_record: bool
 ) -> list[Fault]:
     """Parameters without a gradient, and a backward pass that fails."""
     trainable = {
@@ -334,9 +380,8 @@ def _gradient_faults(
         rule = "must use all parameters; remove the unused ones"
         return [Fault("model", rule, ", ".join(unused))]
     with torch.enable_grad():
-        return loss_faults(
-            logits.detach().requires_grad_(), probe.y, objective, by_record=False
-        )
+        outputs = logits.detach().requires_grad_()
+        return _loss_faults(outputs, probe, by_record=by_record)
 
 
 def close(first: Tensor, second: Tensor) -> bool:

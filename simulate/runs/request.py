@@ -171,8 +171,6 @@ def prepare(request: Request, ranks: Ranks = SINGLE_PROCESS) -> Experiment:
     )
     if request.source_of_noise != SEEDED and by_record:
         require_no_random_layers(network)
-    if callable(request.loss):
-        _try_loss(network, data)
     if metric is not None and callable(request.metric):
         _try_metric(metric, network, data)
     return Experiment(
@@ -229,21 +227,6 @@ def _try_metric(metric: Metric, network: Model, data: Dataset) -> None:
     theta = network.initial(torch.Generator().manual_seed(0))
     rows = torch.arange(min(TRIED_RECORDS, len(data.test_y)))
     measure(network, theta, data, rows=rows, metric=metric)
-
-
-def _try_loss(network: Model, data: Dataset) -> None:
-    """Compute a user's loss twice: draws of its own would come from one common stream.
-
-    Then the records of one client would decide what the losses of others draw.
-    """
-    theta = network.initial(torch.Generator().manual_seed(0))
-    rows = torch.arange(min(TRIED_RECORDS, len(data.train_y)))
-    outputs = network.logits(theta, data.inputs(data.train_x[rows]))
-    labels = data.train_y[rows]
-    losses = [network.objective(outputs, labels) for _ in range(2)]
-    if not torch.equal(*losses):
-        rule = "must give the same loss each time, without random numbers"
-        raise InputError.one("loss", rule, [float(loss) for loss in losses])
 
 
 def _check_unit(request: Request, entry: AlgorithmEntry) -> None:

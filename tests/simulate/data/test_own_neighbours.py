@@ -9,17 +9,22 @@ from torch import nn
 import privplan
 import simulate
 from privplan.errors import InputError
+from privplan.ledger import read_ledger
 from simulate.data.own import Data
 from simulate.engine.batches import batches
 from simulate.local.sgd import PADDING
+from simulate.models.objective import Objective
 from simulate.models.own import OwnModel
+from simulate.models.own_checks import probe_of
 from simulate.runs.request import Request, prepare
-from tests.simulate.own_runs import CLIENTS, SPEC, Net, plan
+from simulate.tasks import objective_of
+from tests.simulate.own_runs import CLIENTS, SPEC, Net, arrays, plan
 from tests.simulate.own_runs import data as own_data
 
 RECORDS = 6
 STEPS = 4
 SIZE = 2
+UNNAMED = {"client": None, "group": None}
 
 
 def records_of(name, count=RECORDS):
@@ -140,6 +145,93 @@ def test_a_data_set_is_read_alike_whoever_is_in_it():
         Data(np.ones((3, 2)), [0, 1, 0], client=[1.0, 2.0, 2.5])
 
 
+def texts_model():
+    """Sums of embedded tokens, of which 0 is padding; dropout of such a sum is 0."""
+    embedding = nn.EmbeddingBag(30, 2, mode="sum", padding_idx=0)
+    return nn.Sequential(embedding, nn.Dropout(0.5))
+
+
+def test_an_absent_client_s_texts_change_no_bit_of_a_round(tmp_path):
+    """Dropout, which texts of padding alone hide, is for all others as before."""
+    spec = yaml.safe_load(SPEC)
+    spec |= {"rounds": 1, "model": {"name": "texts", "parameters": 60}}
+    solved = privplan.solve(spec)
+    # The first records of all are client 0's.
+    order = np.argsort(arrays()["client"], kind="stable")
+    fields = {name: values[order] for name, values in arrays().items()}
+    fields["x"] = np.random.default_rng(0).integers(1, 30, (400, 6))
+    is_first = fields["client"][:, None] == 0
+    padded = {**fields, "x": np.where(is_first, 0, fields["x"])}
+    releases = []
+    for name, values in (("a", fields), ("b", padded)):
+        simulate.train(
+            solved,
+            data=own_data(**values),
+            model=texts_model,
+            noise="seeded",
+            seed=5,
+            folder=tmp_path / name,
+        )
+        releases.append((tmp_path / name / "vectors.bin").read_bytes())
+    for share in read_ledger(tmp_path / "a", solved.digest).records[0].shares:
+        assert 0 not in share.participants
+    assert releases[0] == releases[1]
+
+
+@pytest.mark.parametrize("task", ["multi-class", "regression"])
+def test_a_module_is_tried_on_constants(task):
+    """Neither inputs, labels nor targets are of records."""
+    probes = []
+    for scale in (1, 7):
+        x = np.full((400, 3), scale)
+        data = own_data(x=x, y=scale * arrays()["y"], task=task, **UNNAMED)
+        dataset, _ = data.prepared(())
+        probes.append(probe_of(dataset, objective_of(task, None, dataset.targets)))
+    first, second = probes
+    assert torch.equal(first.x, second.x)
+    assert first.x.any(1).all()
+    targets = [probe.objective.targets_of(probe.y) for probe in probes]
+    assert torch.equal(*targets)
+
+
+class Hidden(nn.Linear):
+    """A layer that begins at 0, where no draw shows; a part is in no branch taken."""
+
+    def __init__(self, then):
+        super().__init__(4, 2)
+        nn.init.zeros_(self.weight)
+        nn.init.zeros_(self.bias)
+        self.then = then
+
+    def forward(self, x):
+        outputs = super().forward(x)
+        return outputs if isinstance(self.then, nn.Module) else self.then(outputs)
+
+
+def hidden(then, loss=nn.functional.cross_entropy):
+    dataset, _ = own_data(**UNNAMED).prepared(())
+    model = OwnModel(Hidden(then), {}, "Hidden")
+    return model.model("hidden", dataset, objective=Objective(loss))
+
+
+def attended(outputs):
+    """Attention, which could draw and does not."""
+    values = outputs[:, None, None]
+    return nn.functional.scaled_dot_product_attention(values, values, values)[:, 0, 0]
+
+
+def test_draws_are_found_where_outputs_hide_them():
+    assert hidden(nn.functional.dropout).stochastic
+    assert hidden(nn.Dropout()).stochastic
+    assert not hidden(nn.Dropout(0.0)).stochastic
+    assert not hidden(attended).stochastic
+    with pytest.raises(InputError, match="must draw random numbers with torch only"):
+        # No generator can be given to this operation.
+        hidden(lambda outputs: outputs * torch.randint_like(outputs, 2))
+    with pytest.raises(InputError, match="must give the same loss each time"):
+        hidden(nn.Identity(), drawing_loss)
+
+
 def drawing_loss(outputs, targets):
     """A loss whose draws come from the one stream of the process."""
     return nn.functional.cross_entropy(outputs * torch.rand(1), targets)
@@ -154,10 +246,6 @@ class Dropping(Net):
 
 def test_random_losses_and_layers_are_refused_where_they_couple(tmp_path):
     solved = plan(tmp_path)
-    with pytest.raises(InputError, match="must give the same loss each time"):
-        simulate.train(
-            solved, model=Net, data=own_data(), loss=drawing_loss, folder=tmp_path / "a"
-        )
     # The client with the fewest records would decide everybody's noise.
     request = Request(
         solved,

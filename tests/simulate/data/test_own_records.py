@@ -9,6 +9,7 @@ import simulate
 from privplan.errors import InputError
 from simulate.data.own import Data
 from simulate.data.own_files import from_table
+from simulate.models.objective import CROSS_ENTROPY
 from simulate.models.own import OwnModel
 from simulate.models.own_checks import probe_of
 from tests.simulate.own_runs import Net, data, plan
@@ -106,14 +107,15 @@ def test_codes_are_inputs_as_they_are():
     assert coded.codes == [1]
     assert coded.records.tolist() == [[0, 2], [1, 0], [-1, 1], [0, 0]]
     dataset, _ = coded.prepared(())
-    assert probe_of(dataset).x[:, 1].tolist() == [0, 2, 0]
+    # None of the codes of a record.
+    assert probe_of(dataset, CROSS_ENTROPY).x[:, 1].tolist() == [0, 1, 0]
     OwnModel(Ward, {}, "Ward").check(coded)
     only = table(features=["ward"], statistics=None)
     assert only.records.dtype == torch.int64
 
 
 def test_an_embedding_that_is_too_small_is_refused_before_training():
-    rule = "numbers up to 2; --codes names columns of codes"
+    rule = "numbers up to 2, which a record has; whoever sees this refusal knows"
     with pytest.raises(InputError, match=rule):
         OwnModel(Ward, {"wards": 2}, "Ward").check(table())
 
