@@ -102,8 +102,8 @@ MISTAKES = {
     "rounds: is not an argument; the plan says it: write spec.replace(": lambda: train(
         rounds=3
     ),
-    'epochs: is not an argument; the plan says it: write spec.replace({"local.epochs": '
-    "...}) and solve, found 3": lambda: train(epochs=3),
+    "epochs: is not an argument; the spec says how clients train: local.steps, or "
+    "with unit: record local.epochs, found 3": lambda: train(epochs=3),
     "n_jobs: is not an argument; write jobs, found 2": lambda: compare(n_jobs=2),
     "clients: is not an argument; write client, found 'list'": lambda: Data(
         torch.zeros(2, 3), [0, 1], clients=["a", "b"]

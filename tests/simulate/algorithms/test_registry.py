@@ -126,8 +126,8 @@ def test_an_algorithm_from_outside_is_listed_trained_compared_and_verified(
     table = (tmp_path / "results" / "results.csv").read_text()
     assert re.search(r"^Toy,client,", table, re.MULTILINE)
 
-    # Somebody else, without the method, reads the runs, and not whom it protects.
+    # Somebody else, without the method, reads of its ledger whom it protects.
     fedavg = {"FedAvg": registry.ALGORITHMS.get("FedAvg")}
     monkeypatch.setattr("simulate.runs.rows.ALGORITHMS", fedavg)
     units = {row.algorithm: row.unit for row in rows_in(tmp_path / "results")}
-    assert units == {"FedAvg": "none", "Toy": "none"}
+    assert units == {"FedAvg": "none", "Toy": "client"}

@@ -325,6 +325,7 @@ def compare(walk, first):
         for update in (sent[0], sent[-1]):
             noisy = noisy_gradient(world, update.client, PLAN.group(update.group.name))
             expected = walk(world.start, first(world.start), noisy)
+            assert update.client in personal
             result = (update.vector, personal[update.client])
             assert_close(result, expected, rtol=1e-3, atol=1e-5)
             assert update.noise_evidence.drawn[0] == STEPS * len(update.vector)
