@@ -46,20 +46,14 @@ class ClippedSum:
             self.excluded += 1
             return
         exceeds = length > self.bound
-        sent = self.summand(vector, length)
+        shortened = vector.double() * min(1.0, self.bound / max(length, 1e-300))
+        sent = self.finish(shortened, exceeds)
         self.clipped += exceeds
         self.near += abs(length / self.bound - 1) < NEAR
         norm = float(sent.norm())
         self.largest_norm = max(self.largest_norm, norm)
         self.summed_norms += norm
         self.total = self.total + sent
-
-    def summand(self, vector: Tensor, length: float | None = None) -> Tensor:
-        """What a finite vector [d] adds to the sum."""
-        if length is None:
-            length = float(torch.linalg.vector_norm(vector, dtype=torch.float64))
-        shortened = vector.double() * min(1.0, self.bound / max(length, 1e-300))
-        return self.finish(shortened, length > self.bound)
 
     @property
     def evidence(self) -> dict[str, float]:

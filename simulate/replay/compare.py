@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from torch import Tensor
 
 from privplan.evidence.replay import Comparison, Difference, ReplayReport
 from privplan.record import ReleaseRecord, versions_of
 from simulate.replay.sums import Release
-from simulate.replay.tolerance import LINES, ROUNDINGS, deviation
+from simulate.replay.tolerance import LINES, MOVED, ROUNDINGS, deviation
 
 # Packages whose versions a report names.
 PACKAGES = ("privplan", "torch", "numpy")
@@ -26,6 +26,8 @@ TRAINED = (
     "batches",
 )
 """Fields of a ledger line that depend on training, or on noise drawn again."""
+# Those that are whole numbers of updates.
+COUNTS = ("clipped", "excluded")
 # Relative error of products of a plan's constants in another order.
 CONSTANTS = 1e-12
 # Largest number of differences that a report lists; all are counted.
@@ -48,6 +50,15 @@ class Binding:
     selection_seed: int | None
 
 
+class _Compared(NamedTuple):
+    """A comparison of two numbers, as ``Comparisons.add`` takes it."""
+
+    name: str
+    detail: str
+    distance: float
+    limit: float
+
+
 class Comparisons:
     """Comparisons so far, by name, and what differs or is not shown.
 
@@ -59,6 +70,7 @@ class Comparisons:
             deviations of its noise.
         missing: what lacks for all to be shown; empty where nothing does.
         claimed: which numbers of the record are not compared, and why; or empty.
+        amplified: whether training made more of rounding than agrees.
     """
 
     def __init__(self) -> None:
@@ -69,6 +81,7 @@ class Comparisons:
         self.deviations: dict[int, float] = {}
         self.missing = ""
         self.claimed = ""
+        self.amplified = False
 
     def lacks(self, reason: str) -> None:
         """Say what is missing, unless something else is."""
@@ -112,29 +125,47 @@ class Comparisons:
         detail = recorded_and_replayed(recorded, replayed)
         self.add(round_, name, detail, float(recorded != replayed))
 
-    def released(self, round_: int, recorded: Tensor, replayed: Release) -> None:
-        """Compare a release [k] with the replayed one, in units of its noise."""
-        distance = deviation(recorded, replayed.vector, replayed.unit)
-        detail = (
-            f"off by {distance.coordinate:.2g} noise deviations in one coordinate, "
-            f"{distance.norm:.2g} in all"
-        )
-        self.add(round_, "releases", detail, distance.norm, replayed.limit)
-        if "releases" in self.skipped:
-            return
-        if replayed.at_kink:
-            self.lacks(
-                f"training that another device repeats: round {round_} is "
-                f"{replayed.at_kink:.2g} deviations of its noise off, which kinks of the "
-                "model explain, and nobody shows who chose their side"
-            )
-        # The L2 deviation of a round is over all its releases.
-        if math.isfinite(distance.norm):
-            norm = distance.norm
-        else:
-            norm = MAX_DEVIATION
-        before = self.deviations.get(round_, 0.0)
-        self.deviations[round_] = math.hypot(before, norm)
+    def trained(
+        self,
+        line: ReleaseRecord,
+        vector: Tensor | None,
+        replayed: Release,
+        nudged: Iterable[Release],
+    ) -> None:
+        """Compare what depends on training: a ledger line, and a release [k].
+
+        Training may be chaotic, so that rounding alone makes another release. What is
+        further off than rounding allows is compared with what nudges of the start move.
+
+        Args:
+            line: of the run.
+            vector: the run's release [k]; None where it is not stored.
+            replayed: the release, executed again.
+            nudged: the same from nudged starts.
+        """
+        compared = list(_of_training(line, vector, replayed))
+        limits = [item.limit for item in compared]
+        if any(self._differs(item) for item in compared):
+            limits = _limits_by_nudges(compared, replayed, nudged)
+        for item, limit in zip(compared, limits, strict=True):
+            if self._differs(item) and item.distance <= limit:
+                self.amplified = True
+                self.lacks(
+                    f"training that rounding does not change: round {line.round}: "
+                    f"{item.name}: {item.detail}; they differ as much where the "
+                    "verifier's own start is nudged by rounding, and nobody shows who "
+                    "chose that of the run"
+                )
+            self.add(line.round, *item._replace(limit=limit))
+            if item.name == "releases" and item.name not in self.skipped:
+                # The deviation of a round is over all its releases.
+                norm = item.distance if math.isfinite(item.distance) else MAX_DEVIATION
+                before = self.deviations.get(line.round, 0.0)
+                self.deviations[line.round] = math.hypot(before, norm)
+
+    def _differs(self, item: _Compared) -> bool:
+        """Whether a distance is no number or above the limit, of what is compared."""
+        return item.name not in self.skipped and not item.distance <= item.limit
 
     def scores(
         self,
@@ -168,48 +199,11 @@ class Comparisons:
             detail = f"{score_name}: {recorded_and_replayed(claimed, value)}"
             self.add(round_, name, detail, distance, limit)
 
-    def lines(
-        self, recorded: ReleaseRecord, replayed: ReleaseRecord, near: int | None
-    ) -> None:
-        """Compare a ledger line: what depends on training, or all else.
-
-        Args:
-            recorded: the line of the run.
-            replayed: the line as it should be.
-            near: number of updates of which rounding decides whether they are clipped;
-                None to compare what does not depend on training.
-        """
-        # A residual is compared in units of the noise; where the noise is not known,
-        # the replayed residual takes its place.
-        if replayed.residual:
-            residual = replayed.residual.sum_squares
-        else:
-            residual = 0.0
-        noise_norm = math.sqrt(replayed.noise_sum_squares or residual) or 1.0
-
+    def lines(self, recorded: ReleaseRecord, replayed: ReleaseRecord) -> None:
+        """Compare what does not depend on training of a ledger line with a replayed."""
         self.equal(recorded.round, "groups", len(recorded.shares), len(replayed.shares))
-        fields = zip(_fields(recorded), _fields(replayed), strict=False)
-        for (name, claimed), (_, value) in fields:
-            is_trained = name in TRAINED
-            if is_trained == (near is None):
-                continue
-            if not isinstance(claimed, int | float) or not isinstance(
-                value, int | float
-            ):
-                distance = float(claimed != value)
-                limit = 0.0
-            elif name == "clipped":
-                distance = abs(claimed - value)
-                limit = float(near or 0)
-            else:
-                if name == "residual":
-                    unit = noise_norm
-                else:
-                    unit = max(abs(value), TINY)
-                distance = abs(claimed - value) / unit
-                limit = LINES if is_trained else CONSTANTS
-            detail = recorded_and_replayed(claimed, value)
-            self.add(recorded.round, name, detail, distance, limit)
+        for item in _of_line(recorded, replayed, None):
+            self.add(recorded.round, *item)
 
     def report(self, binding: Binding) -> ReplayReport:
         """The report, whose outcome follows from differences and what is missing."""
@@ -279,3 +273,78 @@ def _fields(line: ReleaseRecord) -> Iterator[tuple[str, Field]]:
     for share in line.shares:
         for name, value in share:
             yield (cohort if name == "cohort" else name), value
+
+
+def _limits_by_nudges(
+    compared: Sequence[_Compared], replayed: Release, nudged: Iterable[Release]
+) -> list[float]:
+    """Limits of comparisons, wider where nudges of the verifier's own start move more.
+
+    Args:
+        compared: a ledger line and its release with the replayed ones.
+        replayed: the release, executed again.
+        nudged: the same from nudged starts.
+    """
+    by_nudge = list[list[float]]()
+    for release in nudged:
+        items = _of_training(release.record, release.vector, replayed)
+        by_nudge.append([item.distance for item in items])
+    moved = map(max, zip(*by_nudge, strict=True))
+
+    # Without a stored release, only the lines are compared. One norm may lie so near
+    # its bound that no nudge moves it across.
+    pairs = list(zip(compared, moved, strict=False))
+    amplifies = any(movement > item.limit for item, movement in pairs)
+    return [
+        max(item.limit, MOVED * movement, amplifies and item.name in COUNTS)
+        for item, movement in pairs
+    ]
+
+
+def _of_training(
+    line: ReleaseRecord, vector: Tensor | None, replayed: Release
+) -> Iterator[_Compared]:
+    """What depends on training in a ledger line, and its release [k] if it is given."""
+    yield from _of_line(line, replayed.record, replayed.near)
+    if vector is not None:
+        distance = deviation(vector, replayed.vector, replayed.unit)
+        detail = (
+            f"off by {distance.coordinate:.2g} noise deviations in one coordinate, "
+            f"{distance.norm:.2g} in all"
+        )
+        yield _Compared("releases", detail, distance.norm, replayed.limit)
+
+
+def _of_line(
+    recorded: ReleaseRecord, replayed: ReleaseRecord, near: int | None
+) -> Iterator[_Compared]:
+    """Compare a ledger line: what depends on training, or all else.
+
+    Args:
+        recorded: the line of the run.
+        replayed: the line as it should be.
+        near: number of updates of which rounding decides whether they are clipped;
+            None to compare what does not depend on training.
+    """
+    # A residual is compared in units of the noise; where the noise is not known,
+    # the replayed residual takes its place.
+    residual = replayed.residual.sum_squares if replayed.residual else 0.0
+    noise_norm = math.sqrt(replayed.noise_sum_squares or residual) or 1.0
+
+    fields = zip(_fields(recorded), _fields(replayed), strict=False)
+    for (name, claimed), (_, value) in fields:
+        is_trained = name in TRAINED
+        if is_trained == (near is None):
+            continue
+        if not isinstance(claimed, int | float) or not isinstance(value, int | float):
+            distance = float(claimed != value)
+            limit = 0.0
+        elif name == "clipped":
+            distance = abs(claimed - value)
+            limit = float(near or 0)
+        else:
+            unit = noise_norm if name == "residual" else max(abs(value), TINY)
+            distance = abs(claimed - value) / unit
+            limit = LINES if is_trained else CONSTANTS
+        detail = recorded_and_replayed(claimed, value)
+        yield _Compared(name, detail, distance, limit)

@@ -12,7 +12,7 @@ import secrets
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -59,7 +59,9 @@ from simulate.replay.model import (
     settings_of,
 )
 from simulate.replay.model_scores import ModelScores
-from simulate.replay.rounds import Recorded, Replayed, replay_round, start_of
+from simulate.replay.rounds import Recorded, Replayed, RoundReplay
+from simulate.replay.tolerance import NUDGED_PAIRS
+from simulate.replay.training import Nudge
 from simulate.replay.world import World
 
 OF_KEY = frozenset(
@@ -88,14 +90,6 @@ Progress = Callable[[int, int], None]
 """(rounds done, rounds to do)."""
 
 
-@dataclass(frozen=True)
-class _Executed:
-    """A round that was executed in its turn."""
-
-    replayed: Replayed
-    state: ModelState  # after the round
-
-
 class Replay:
     """The replay of one run folder.
 
@@ -122,6 +116,9 @@ class Replay:
         self.folder = folder
         self.comparisons = Comparisons()
         self._workers = torch.get_num_threads()
+        # Drawn by the verifier, whatever the run's seed.
+        seeds = [secrets.randbits(64) for _ in range(NUDGED_PAIRS)]
+        self.nudges = [Nudge(*nudge) for nudge in product(seeds, (1.0, -1.0))]
         self.plan = Plan.load(folder / PLAN)
         self.record = RunRecord.load(folder)
         if self.record.status != "complete":
@@ -278,7 +275,7 @@ class Replay:
             planned = planned_lines(world, round_, recorded) if round_ <= total else []
             compared.equal(round_, "number of releases", len(recorded), len(planned))
             for line, planned_line in zip(recorded, planned, strict=False):
-                compared.lines(line, planned_line.record, None)
+                compared.lines(line, planned_line.record)
         return lines
 
     def _compare_names(self, world: World) -> None:
@@ -380,8 +377,7 @@ class Replay:
         # personal parameters. Where the chosen rounds ascend, the round executed last
         # may serve the next stretch, which then begins after it.
         trained: list[int] = []
-        last_executed: int | None = None
-        replayed: Replayed | None = None
+        before: RoundReplay | None = None
         for done, stretch in enumerate(stretches):
             show(done, len(stretches))
             if trained and time.monotonic() > self._until:
@@ -390,16 +386,17 @@ class Replay:
             if chosen_round not in starts:
                 continue  # the stored releases end before it
             for round_ in stretch:
-                if last_executed is not None and round_ <= last_executed < chosen_round:
+                last_executed = before.state.round + 1 if before else 0
+                if round_ <= last_executed < chosen_round:
                     continue  # executed for the round before
-                before = replayed if last_executed == round_ - 1 else None
-                start = start_of(starts[round_], before)
-                replayed = replay_round(
-                    world, round_, start, recorded[round_], self._workers
+                if not world.before or last_executed != round_ - 1:
+                    before = None
+                before = RoundReplay(
+                    world, starts[round_], recorded[round_], before, self._workers
                 )
-                last_executed = round_
+                before.replayed()
                 if round_ == chosen_round:
-                    self._compare(round_, replayed, recorded[round_])
+                    self._compare(before)
                     trained.append(round_)
         show(len(stretches), len(stretches))
 
@@ -482,14 +479,17 @@ class Replay:
         """
         scores = ModelScores(self.comparisons, self.record, world, algorithm)
         trained: list[int] = []
-        for executed in self._rounds_in_turn(world, algorithm, last, lines):
-            round_ = executed.state.round
-            self._compare(round_, executed.replayed, Recorded(lines[round_]))
+        for replay, state in self._rounds_in_turn(world, algorithm, last, lines):
+            round_ = state.round
+            self._compare(replay)
             trained.append(round_)
-            scores.see(executed.state)
+            # Then the run's model is another one, and was not stored.
+            if self.comparisons.amplified:
+                break
+            scores.see(state)
             show(round_, last)
             if round_ == self.plan.spec.rounds:
-                self.final = executed.state
+                self.final = state
             if time.monotonic() > self._until:
                 break
         show(last, last)
@@ -504,22 +504,26 @@ class Replay:
 
     def _rounds_in_turn(
         self, world: World, algorithm: Algorithm, last: int, lines: Lines
-    ) -> Iterator[_Executed]:
-        """Each round up to one, trained from the replayed releases of those before."""
+    ) -> Iterator[tuple[RoundReplay, ModelState]]:
+        """Each round up to one, and the state after it.
+
+        It is trained from the replayed releases of those before.
+        """
         model = world.parts.model
         state = initial_state(algorithm, initial_vector(algorithm, model, world.seed))
-        replayed: Replayed | None = None
+        before: RoundReplay | None = None
         for round_ in range(1, last + 1):
-            start = start_of(state, replayed)
             recorded = Recorded(lines[round_])
-            replayed = replay_round(world, round_, start, recorded, self._workers)
+            before = RoundReplay(
+                world, state, recorded, before if world.before else None, self._workers
+            )
 
             # The model moves by the replayed releases.
-            releases = _as_sent(world, round_, replayed)
+            releases = _as_sent(world, round_, before.replayed())
             public = public_coordinates(algorithm, model, world.seed, round_)
             coordinates = None if public is None else torch.from_numpy(public)
             state = step(algorithm, state, releases, coordinates)
-            yield _Executed(replayed, state)
+            yield before, state
 
     def retrained(self, show: Progress) -> ModelState | None:
         """The state after all rounds, trained by the verifier from the seed on.
@@ -538,18 +542,21 @@ class Replay:
             return None
         total = self.plan.spec.rounds
         lines = self._lines_by_round()
-        for executed in self._rounds_in_turn(self.world, self.algorithm, total, lines):
-            self.final = executed.state
-            show(executed.state.round, total)
+        rounds = self._rounds_in_turn(self.world, self.algorithm, total, lines)
+        for _, self.final in rounds:
+            show(self.final.round, total)
         return self.final
 
-    def _compare(self, round_: int, replayed: Replayed, recorded: Recorded) -> None:
+    def _compare(self, replay: RoundReplay) -> None:
         """Compare a round trained again with the ledger and the stored releases."""
-        compared = self.comparisons
-        for line, release in zip(recorded.lines, replayed.releases, strict=False):
-            compared.lines(line, release.record, release.near)
-        for vector, release in zip(recorded.releases, replayed.releases, strict=False):
-            compared.released(round_, vector, release)
+        recorded = replay.recorded
+        releases = replay.replayed().releases
+        lines = zip(recorded.lines, releases, strict=False)
+        for place, (line, release) in enumerate(lines):
+            vector = recorded.release(place)
+            replays = map(replay.replayed, self.nudges)
+            nudged = (replayed.releases[place] for replayed in replays)
+            self.comparisons.trained(line, vector, release, nudged)
 
 
 def _as_sent(world: World, round_: int, replayed: Replayed) -> RoundReleases:

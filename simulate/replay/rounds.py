@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -12,7 +12,7 @@ from simulate.postprocessing import ModelState
 from simulate.replay.clients import client_release
 from simulate.replay.lines import planned_lines
 from simulate.replay.sums import Release, in_threads, noisy_sum
-from simulate.replay.training import LAST_STEP, NORM, Start, Sums
+from simulate.replay.training import LAST_STEP, NORM, Nudge, Start, Sums
 from simulate.replay.world import World
 
 
@@ -24,6 +24,10 @@ class Recorded:
     releases: Sequence[
         Tensor
     ] = ()  # the stored releases [k]; empty where they are not stored
+
+    def release(self, place: int) -> Tensor | None:
+        """The release at a place; None where it is not stored."""
+        return self.releases[place] if place < len(self.releases) else None
 
 
 @dataclass(frozen=True)
@@ -39,43 +43,71 @@ class Replayed:
     )
 
 
-def start_of(state: ModelState, before: Replayed | None) -> Start:
-    """What the clients of a round start from.
+@dataclass
+class RoundReplay:
+    """A round executed again, also from starts that are nudged.
 
-    Args:
+    Attributes:
+        world: the run.
         state: the model and the server's state before the round.
-        before: the round before, executed again; None where nothing of it is needed.
+        recorded: what the run recorded of it.
+        before: the round before; None where nothing of it is needed.
+        workers: number of threads.
+        done: the replays so far, by nudge.
     """
-    norm = state.server.get(NORM)
-    return Start(
-        theta=state.theta,
-        clipping_norm=None if norm is None else float(norm),
-        last_step=state.server.get(LAST_STEP),
-        past=() if before is None else before.past,
-        personal={} if before is None or before.personal is None else before.personal,
-    )
 
+    world: World
+    state: ModelState
+    recorded: Recorded
+    before: RoundReplay | None
+    workers: int
+    done: dict[Nudge | None, Replayed] = field(default_factory=dict)
 
-def replay_round(
-    world: World, round_: int, start: Start, recorded: Recorded, workers: int
-) -> Replayed:
-    """Execute a round again: its releases, from what its clients start from."""
-    lines = planned_lines(world, round_, recorded.lines)
-    personal = dict(start.personal)
-    if world.recipe.release == "per_client":
-        results = in_threads(
-            lambda line: client_release(world, line, start), lines, workers
+    def replayed(self, nudge: Nudge | None = None) -> Replayed:
+        """The round, with a nudge in it and in all rounds that it builds on."""
+        rounds = [self]
+        while rounds[-1].before and nudge not in rounds[-1].before.done:
+            rounds.append(rounds[-1].before)
+        for turn in reversed(rounds):
+            if nudge not in turn.done:
+                turn.done[nudge] = turn._executed(turn._start(nudge))
+        return self.done[nudge]
+
+    def _start(self, nudge: Nudge | None) -> Start:
+        """What its clients start from, once the round before is done."""
+        before = self.before.done[nudge] if self.before else Replayed([])
+        norm = self.state.server.get(NORM)
+        return Start(
+            theta=self.state.theta,
+            clipping_norm=None if norm is None else float(norm),
+            last_step=self.state.server.get(LAST_STEP),
+            past=before.past,
+            personal=before.personal or {},
+            nudge=nudge,
         )
+
+    def _executed(self, start: Start) -> Replayed:
+        """Its releases, from what its clients start from."""
+        world = self.world
+        recorded = self.recorded
+        lines = planned_lines(world, self.state.round + 1, recorded.lines)
+        personal = dict(start.personal)
         releases = list[Release]()
-        for line, (release, own_part) in zip(lines, results, strict=True):
-            releases.append(release)
-            if own_part is not None:
-                personal[line.parts[0].clients.item()] = own_part
-        return Replayed(releases, (), personal)
-    releases = []
-    for place, line in enumerate(lines):
-        stored = recorded.releases[place] if place < len(recorded.releases) else None
-        releases.append(noisy_sum(world, line, place, start, stored, workers, personal))
-    depth = 0 if world.recipe.personal else world.before
-    past = [[release.sums for release in releases], *start.past][:depth]
-    return Replayed(releases, past, personal)
+        if world.recipe.release == "per_client":
+            results = in_threads(
+                lambda line: client_release(world, line, start), lines, self.workers
+            )
+            for line, (release, own_part) in zip(lines, results, strict=True):
+                releases.append(release)
+                if own_part is not None:
+                    personal[line.parts[0].clients.item()] = own_part
+            return Replayed(releases, (), personal)
+
+        for place, line in enumerate(lines):
+            stored = recorded.release(place)
+            releases.append(
+                noisy_sum(world, line, place, start, stored, self.workers, personal)
+            )
+        depth = 0 if world.recipe.personal else world.before
+        past = [[release.sums for release in releases], *start.past][:depth]
+        return Replayed(releases, past, personal)

@@ -19,13 +19,11 @@ ROUNDINGS = 10.0
 0.4 to 1.8 in 1,000 releases of honest runs (perceptron and convolutions on the digits,
 five methods). Noise on a grid of 3e-6 of its deviation has 11.6 in the digits
 preset."""
-AT_KINKS = 100.0
-"""The same once another side of a kink has explained a part of a deviation: what a start
-that is changed by up to 1e-5 leaves of the update that takes the first one's place."""
-EXAMINED = 0.5
-"""Largest L2 deviation, in deviations of the noise, that is examined for kinks: an update
-moves a sum by at most its clipping norm, and the first kink in a few local steps by
-less."""
+NUDGED_PAIRS = 3
+"""Random directions in which starts are nudged, and opposite to them: where a direction
+keeps to a side of a kink, the opposite one crosses it."""
+MOVED = 10.0
+"""Largest distance that training explains, as a multiple of what the nudges move."""
 LINES = 1e-5
 """Relative error of norms and sums of squares in ledger lines: some hundred roundings."""
 TINY = 1e-300  # unit of a release that is zero

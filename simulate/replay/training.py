@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -12,6 +14,7 @@ from torch import Tensor
 from privplan.plan import Plan
 from simulate.data.augmentation import augmented
 from simulate.replay.draws import AUGMENTATION, CLIENT, Batches, epochs, stream
+from simulate.replay.tolerance import FLOAT32
 from simulate.replay.world import World
 
 # Names of the last step and of the adaptive clipping norm in the server's state.
@@ -20,6 +23,13 @@ NORM = "clipping_norm"
 
 Sums = Sequence[Tensor]
 """The sum of each group of a release, without noise."""
+
+
+class Nudge(NamedTuple):
+    """A change of what clients start from, as rounding in their training makes."""
+
+    seed: int  # of its direction, by the verifier
+    roundings: float  # its size in each coordinate, in relative float32 roundings
 
 
 @dataclass(frozen=True)
@@ -32,6 +42,7 @@ class Start:
         last_step: the server's last step [d] (DP-FedPGN).
         past: sums of the rounds before, the latest first: by release, then by group.
         personal: what clients have kept for themselves so far, by number.
+        nudge: changes what each client starts from; None for no change.
     """
 
     theta: Tensor
@@ -39,6 +50,7 @@ class Start:
     last_step: Tensor | None = None
     past: Sequence[Sequence[Sums]] = ()
     personal: Mapping[int, Tensor] = field(default_factory=dict)
+    nudge: Nudge | None = None
 
     def of_client(self, client: int) -> Tensor:
         """The parameters from which a client trains [d]: shared ones and its own."""
@@ -46,6 +58,19 @@ class Start:
         if personal is None:
             return self.theta
         return self.theta + personal
+
+    def nudged(self, client: int, steps: int) -> Tensor:
+        """The same, changed by the roundings of its local steps where there is a nudge.
+
+        Independent errors of as many steps add up as the root of their number.
+        """
+        theta = self.of_client(client)
+        if self.nudge is None:
+            return theta
+        source = stream(self.nudge.seed, CLIENT, client)
+        direction = torch.from_numpy(source.standard_normal(len(theta)))
+        size = FLOAT32 * self.nudge.roundings * math.sqrt(steps)
+        return (theta * (1 + size * direction)).float()
 
 
 @dataclass(frozen=True)
@@ -246,7 +271,7 @@ def _penalty(world: World, start: Start, change: Tensor) -> Tensor:
 
 
 def updates(
-    world: World, round_: int, start: Start, clients: Sequence[int], change: float = 0.0
+    world: World, round_: int, start: Start, clients: Sequence[int]
 ) -> Iterable[tuple[Tensor, Tensor]]:
     """What each client sends [k] and keeps [d].
 
@@ -255,26 +280,23 @@ def updates(
         round_: from 1.
         start: what the clients start from.
         clients: their numbers.
-        change: relative size of a random change of each client's start, to see other
-            roundings.
     """
     local = world.plan.spec.local
     starts: list[Tensor] = []
+    nudged: list[Tensor] = []
     batches: list[Batches] = []
     for client in clients:
         source = stream(world.seed, CLIENT, round_, *_keys(world, [client]))
         records = world.parts.partition.records(client)
         batches.append(epochs(records, local.steps, local.batch_size, source))
-        theta = start.of_client(client)
-        if change:
-            source = stream(world.seed, CLIENT, round_, client, round(1 / abs(change)))
-            direction = torch.from_numpy(source.standard_normal(len(theta)))
-            theta = theta * (1 + change * direction).float()
-        starts.append(theta)
+        starts.append(start.of_client(client))
+        nudged.append(start.nudged(client, local.steps))
 
     steps = list(mini_batches(world, round_, clients, batches))
     first = torch.stack(starts)
-    movements = moved(world, round_, first, steps, start)
+    begin = torch.stack(nudged)
+    # What rounding adds to parameters in training is a part of their movement.
+    movements = moved(world, round_, begin, steps, start) + (begin - first)
     _, share = step_factors(world, 1)
     sent = (movements * share)[:, torch.from_numpy(world.released(round_))]
     remains = sent  # nobody reads what clients keep, where they keep nothing
