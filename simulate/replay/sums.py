@@ -77,9 +77,11 @@ def _sums_of(
         sums.append(part_sum)
         members += [(part_sum, client) for client in part.clients.tolist()]
 
-    size = world.plan.spec.local.batch_size
     in_chunk = clients_at_once(
-        world.parts.model, torch.device("cpu"), len(members), size
+        world.parts.model,
+        torch.device("cpu"),
+        len(members),
+        world.plan.spec.local.batch_size,
     )
 
     def trained(first: int) -> Iterable[tuple[Tensor, Tensor]]:
