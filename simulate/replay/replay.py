@@ -398,6 +398,7 @@ class Replay:
                 if round_ == chosen_round:
                     self._compare(before)
                     trained.append(round_)
+                before.keep(len(self.nudges))
         show(len(stretches), len(stretches))
 
         if world.recipe.personal and len(trained) < len(chosen):
@@ -481,12 +482,13 @@ class Replay:
         trained: list[int] = []
         for replay, state in self._rounds_in_turn(world, algorithm, last, lines):
             round_ = state.round
-            self._compare(replay)
+            # Afterwards the run's model is another one, and was not stored. What the
+            # verifier trains is its own all the same.
+            if not self.comparisons.amplified:
+                self._compare(replay)
             trained.append(round_)
-            # Then the run's model is another one, and was not stored.
-            if self.comparisons.amplified:
-                break
-            scores.see(state)
+            if not self.comparisons.amplified:
+                scores.see(state)
             show(round_, last)
             if round_ == self.plan.spec.rounds:
                 self.final = state
@@ -524,6 +526,7 @@ class Replay:
             coordinates = None if public is None else torch.from_numpy(public)
             state = step(algorithm, state, releases, coordinates)
             yield before, state
+            before.keep(len(self.nudges))
 
     def retrained(self, show: Progress) -> ModelState | None:
         """The state after all rounds, trained by the verifier from the seed on.

@@ -15,6 +15,9 @@ from simulate.replay.sums import Release, in_threads, noisy_sum
 from simulate.replay.training import LAST_STEP, NORM, Nudge, Start, Sums
 from simulate.replay.world import World
 
+NUDGED_NUMBERS = 2**27
+"""Most numbers of nudged rounds that are kept: half a gigabyte of float32."""
+
 
 @dataclass(frozen=True)
 class Recorded:
@@ -51,9 +54,10 @@ class RoundReplay:
         world: the run.
         state: the model and the server's state before the round.
         recorded: what the run recorded of it.
-        before: the round before; None where nothing of it is needed.
+        before: the round before; None where nothing of it is needed, or kept.
         workers: number of threads.
         done: the replays so far, by nudge.
+        base: what the round builds on, where the round before is not kept.
     """
 
     world: World
@@ -62,6 +66,7 @@ class RoundReplay:
     before: RoundReplay | None
     workers: int
     done: dict[Nudge | None, Replayed] = field(default_factory=dict)
+    base: Replayed = field(default_factory=lambda: Replayed([]))
 
     def replayed(self, nudge: Nudge | None = None) -> Replayed:
         """The round, with a nudge in it and in all rounds that it builds on."""
@@ -73,9 +78,25 @@ class RoundReplay:
                 turn.done[nudge] = turn._executed(turn._start(nudge))
         return self.done[nudge]
 
+    def keep(self, nudges: int) -> None:
+        """Keep as many rounds before this one as fit into memory with their nudges.
+
+        Nudges then change the rounds that are kept, and none before them.
+        """
+        cohort = sum(group.expected_cohort for group in self.world.plan.groups)
+        numbers = nudges * max(1.0, cohort) * self.world.parts.model.parameters
+        replay = self
+        for _ in range(min(self.world.before, int(NUDGED_NUMBERS / numbers))):
+            if replay.before is None:
+                return
+            replay = replay.before
+        if replay.before is not None:
+            replay.base = replay.before.done[None]
+            replay.before = None
+
     def _start(self, nudge: Nudge | None) -> Start:
         """What its clients start from, once the round before is done."""
-        before = self.before.done[nudge] if self.before else Replayed([])
+        before = self.before.done[nudge] if self.before else self.base
         norm = self.state.server.get(NORM)
         return Start(
             theta=self.state.theta,
