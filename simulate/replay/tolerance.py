@@ -24,7 +24,7 @@ NUDGED_PAIRS = 4
 keeps to a side of a kink, the opposite one crosses it."""
 MOVED = 5.0
 """Largest distance that training explains, as a multiple of the most that nudges move.
-Honest runs had up to 2.3 in 220 comparisons beyond rounding; the sum within noise on a
+Honest runs had up to 2.3 in 109 comparisons beyond rounding; the sum within noise on a
 fine grid has 5 to 10."""
 LINES = 1e-5
 """Relative error of norms and sums of squares in ledger lines: some hundred roundings."""
