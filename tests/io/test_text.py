@@ -82,9 +82,10 @@ def test_names_of_a_book_are_safe(tmp_path):
     assert "\x1b" not in added.output
 
 
-def test_a_file_that_unpacks_to_too_much_is_refused(tmp_path):
+def test_a_file_that_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "bomb.gz"
     path.write_bytes(gzip.compress(bytes(2_000_000)))
-    with pytest.raises(ValueError, match="1000000 bytes or less"):
-        read_unpacked(path, 1_000_000)
     assert len(read_unpacked(path)) == 2_000_000
+    monkeypatch.setattr("simulate.data.reading.MAX_UNPACKED", 1_000_000)
+    with pytest.raises(ValueError, match="1000000 bytes or less"):
+        read_unpacked(path)
