@@ -151,10 +151,10 @@ def hidden_lines(rows: Sequence[SweepRow], paths: Sequence[str]) -> list[str]:
     for row in rows:
         if "error" in row:
             continue
-        heard = audibility(row["clients"], row["epsilon"], row["delta"])
-        if heard >= AUDIBLE:
+        signal = audibility(row["clients"], row["epsilon"], row["delta"])
+        if signal >= AUDIBLE:
             continue
         point = ", ".join(f"{path}={row[path]:g}" for path in paths)
-        hidden = audibility_in_words(row["group"], row["clients"], heard)
+        hidden = audibility_in_words(row["group"], row["clients"], signal)
         lines.append(f"{point}: {hidden}")
     return lines

@@ -291,14 +291,17 @@ def _limits_by_nudges(
         by_nudge.append([item.distance for item in items])
     moved = map(max, zip(*by_nudge, strict=True))
 
-    # Without a stored release, only the lines are compared. One norm may lie so near
-    # its bound that no nudge moves it across.
+    # Without a stored release, only the lines are compared.
     pairs = list(zip(compared, moved, strict=False))
     amplifies = any(movement > item.limit for item, movement in pairs)
-    return [
-        max(item.limit, MOVED * movement, amplifies and item.name in COUNTS)
-        for item, movement in pairs
-    ]
+    limits = list[float]()
+    for item, movement in pairs:
+        limit = max(item.limit, MOVED * movement)
+        # One norm may lie so near its bound that no nudge moves it across.
+        if amplifies and item.name in COUNTS:
+            limit = max(limit, 1.0)
+        limits.append(limit)
+    return limits
 
 
 def _of_training(
