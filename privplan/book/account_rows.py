@@ -151,26 +151,39 @@ def require_supported(row: Row[Any]) -> Row[Any]:
     return row
 
 
-def state_of(row: Row[Any]) -> State:
-    """The state of an account's row."""
+def state_of(row: Row[Any], run_units: int) -> State:
+    """The state of an account's row.
+
+    Args:
+        row: of the account.
+        run_units: what the runs of the book cost it, which were not reserved in it.
+    """
+    spent_units = min(row.spent + run_units, filters.MOST_UNITS)
     return State(
         name=row.name,
         rule=row.rule,
         relation=row.relation,
         epsilon=row.epsilon,
         delta=row.delta,
-        spent=_epsilon_of(row, row.spent),
-        committed=_epsilon_of(row, row.spent + row.reserved),
+        spent=_epsilon_of(row, spent_units),
+        committed=_epsilon_of(row, spent_units + row.reserved),
         capacity=row.capacity,
-        spent_units=row.spent,
+        spent_units=spent_units,
         reserved_units=row.reserved,
     )
 
 
-def refusal(row: Row[Any], units: int) -> str:
-    """Why further units do not fit into an account."""
-    committed_units = row.spent + row.reserved
-    spent = _epsilon_of(row, row.spent)
+def refusal(row: Row[Any], run_units: int, units: int) -> str:
+    """Why further units do not fit into an account.
+
+    Args:
+        row: of the account.
+        run_units: what the runs of the book cost it.
+        units: the further ones.
+    """
+    spent_units = row.spent + run_units
+    committed_units = spent_units + row.reserved
+    spent = _epsilon_of(row, spent_units)
     committed = _epsilon_of(row, committed_units)
     with_run = _epsilon_of(row, committed_units + units)
     return (

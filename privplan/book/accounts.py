@@ -6,6 +6,9 @@ every account is refused, so that concurrent runs never overspend. Each release 
 before it is made; after its expiry a reservation cannot be spent, so that what is left
 of it returns. Costs are those of a filter (``filters``), in whole units, so that sums
 are exact; every operation is one transaction.
+
+A run of the book counts in the account of its group as well, by the same filter: what
+was spent without a reservation is spent.
 """
 
 from __future__ import annotations
@@ -33,8 +36,11 @@ from privplan.book.account_rows import (
 )
 from privplan.book.composition import Composition
 from privplan.book.database import address_of, engine_of, refusing, repeated, shown
+from privplan.book.entry import BookedRun, Share
 from privplan.book.filters import Filter
-from privplan.errors import Fault, InfeasibleError, InputError
+from privplan.book.run_rows import VERSIONS, booked_runs
+from privplan.book.spending import full_name
+from privplan.errors import Fault, InfeasibleError, InputError, UnsupportedError
 from privplan.names import name_faults, refuse_look_alike
 
 DAY = 86_400.0  # seconds
@@ -153,19 +159,26 @@ class Budgets:
 
     def state(self, name: str) -> State:
         """The account now, after expiries."""
-        return self._run(
-            lambda connection: rows.state_of(self._account(connection, name))
-        )
+
+        def work(connection: Connection) -> State:
+            row = self._account(connection, name)
+            run_units = _run_units(connection, row, self._runs(connection))
+            return rows.state_of(row, run_units)
+
+        return self._run(work)
 
     def states(self) -> list[State]:
         """All accounts, by name, without those of a kind that was removed."""
 
         def work(connection: Connection) -> list[State]:
             by_name = select(ACCOUNTS).order_by(ACCOUNTS.c.name)
+            runs = self._runs(connection)
             states = []
             for row in connection.execute(by_name).all():
                 try:
-                    states.append(rows.state_of(rows.require_supported(row)))
+                    rows.require_supported(row)
+                    run_units = _run_units(connection, row, runs)
+                    states.append(rows.state_of(row, run_units))
                 except InputError as error:
                     _log.warning("%s", error)
             return states
@@ -229,10 +242,13 @@ class Budgets:
                 "expires": self._clock() + expires_in,
             }
             connection.execute(insert(RESERVATIONS).values(**row))
+            runs = self._runs(connection)
             for account, units_below in self._costs(connection, charges):
                 units = max(units_below.values())
-                if account.capacity - account.spent - account.reserved < units:
-                    raise InfeasibleError(rows.refusal(account, units))
+                run_units = _run_units(connection, account, runs)
+                committed_units = account.spent + account.reserved + run_units
+                if account.capacity - committed_units < units:
+                    raise InfeasibleError(rows.refusal(account, run_units, units))
                 rows.change(connection, account.id, reserved=units)
                 charge = {
                     "reservation": name,
@@ -332,6 +348,12 @@ class Budgets:
             raise InputError.one("account", rule, name)
         return rows.require_supported(row)
 
+    def _runs(self, connection: Connection) -> tuple[BookedRun, ...]:
+        """The runs of the book; a book of accounts need not have a table of runs."""
+        if not inspect(connection).has_table(VERSIONS.name):
+            return ()
+        return booked_runs(self._url, connection)
+
     def _costs(
         self, connection: Connection, charges: Mapping[str, History]
     ) -> list[_Cost]:
@@ -387,6 +409,47 @@ def _ceilings_of(account: Row[Any]) -> list[str]:
     """Names of the ceilings above an account."""
     ceilings: list[str] = json.loads(account.ceilings)
     return ceilings
+
+
+def _run_units(
+    connection: Connection, account: Row[Any], runs: Sequence[BookedRun]
+) -> int:
+    """What the runs of the book cost an account, in its units.
+
+    A ceiling is charged each run's largest cost of a group below it, as it is for
+    reservations.
+    """
+    names = {account.name, *_names_below(connection, account.name)}
+    units = 0
+    for run in runs:
+        costs = [
+            _cost_of_share(account, run, share)
+            for share in run.shares
+            if full_name(run.population, share.group) in names
+        ]
+        units += max(costs, default=0)
+    return min(units, filters.MOST_UNITS)
+
+
+def _names_below(connection: Connection, ceiling: str) -> list[str]:
+    """Names of the accounts that charge a ceiling."""
+    accounts = connection.execute(select(ACCOUNTS)).all()
+    return [account.name for account in accounts if ceiling in _ceilings_of(account)]
+
+
+def _cost_of_share(account: Row[Any], run: BookedRun, share: Share) -> int:
+    """What a group's part in a run of the book costs an account, in its units.
+
+    A run that protects records costs more than any budget, since a client has several;
+    and so does one that the account's filter does not cover.
+    """
+    if share.unit != "client":
+        return filters.MOST_UNITS
+    relation = Relation(account.relation)
+    try:
+        return filters.cost(account.rule, run.history(share), relation, account.order)
+    except UnsupportedError:
+        return filters.MOST_UNITS
 
 
 def _limit_of(account: Row[Any]) -> Composition:

@@ -1,5 +1,7 @@
 """Accounts, reservations, expiry, ceilings and filters; on both databases."""
 
+import math
+
 import pytest
 from sqlalchemy import update
 
@@ -7,7 +9,9 @@ from privplan.accounting.release import History, Release, SamplingLaw
 from privplan.book import filters
 from privplan.book.account_rows import ACCOUNTS
 from privplan.book.accounts import Budgets
+from privplan.book.book import Book
 from privplan.errors import InfeasibleError, InputError, UnsupportedError
+from tests.book.runs import run
 
 
 def releases(count, noise=20.0):
@@ -116,6 +120,49 @@ def test_a_ceiling_holds_for_the_worst_group_of_a_site(budgets):
     budgets.close(name)
     with pytest.raises(InfeasibleError, match=r"site:a: of epsilon 0\.5"):
         budgets.reserve("two", {"a/loose": sampled(4000)})
+
+
+def test_a_run_of_the_book_costs_its_account_what_its_reservation_would(
+    budgets, address
+):
+    counts = releases(30)
+    budgets.open("p/reserved", 2.0, 1e-5)
+    budgets.commit(budgets.reserve("run", {"p/reserved": counts}))
+    budgets.open("p/declared", 2.0, 1e-5)
+    Book(address).declare("counts", counts, population="p", group="declared", clients=9)
+    reserved = budgets.state("p/reserved")
+    declared = budgets.state("p/declared")
+    assert 0 < declared.spent_units == reserved.spent_units
+    assert declared.committed == reserved.committed
+
+    left = reserved.capacity - reserved.spent_units
+    fitting = int(left / (reserved.spent_units / 30))
+    with pytest.raises(InfeasibleError, match=r"p/declared: of epsilon 2 at"):
+        budgets.reserve("next", {"p/declared": releases(fitting + 1)})
+    budgets.reserve("next", {"p/declared": releases(fitting)})
+
+
+def test_runs_of_the_book_cost_a_ceiling_the_largest_of_its_groups(budgets, address):
+    budgets.open("site", 8.0, 1e-5)
+    for group, count in (("strict", 10), ("loose", 30)):
+        budgets.open(f"p/{group}", 4.0, 1e-5, ceilings=["site"])
+        Book(address).declare(
+            group, releases(count), population="p", group=group, clients=9
+        )
+    # Each declaration is a run of its own, so that the ceiling bears both.
+    budgets.open("forty", 8.0, 1e-5)
+    budgets.commit(budgets.reserve("run", {"forty": releases(40)}))
+    assert budgets.state("site").spent_units == budgets.state("forty").spent_units
+
+
+def test_a_filter_that_does_not_cover_a_run_of_the_book_leaves_nothing(tmp_path):
+    address = tmp_path / "book.sqlite"
+    Book(address).add(run(tmp_path / "run"), "p", rounds=0)
+    budgets = Budgets(str(address))
+    budgets.open("p/strict", 900.0, 1e-5, rule="gaussian")
+    assert budgets.state("p/strict").spent == math.inf
+    with pytest.raises(InfeasibleError, match="inf is spent"):
+        budgets.reserve("next", {"p/strict": releases(1)})
 
 
 @pytest.mark.parametrize(
