@@ -43,8 +43,8 @@ class ClientTraining:
         [self._part] = line.parts
         self._client = int(self._part.clients[0])
         self._theta = start.of_client(self._client)
+        self._rounded = start.rounding([self._client])
         steps = line.record.steps
-        self._nudged = start.nudged(self._client, steps)
         source = world.source(CLIENT, self._round, self._client)
         records = world.parts.partition.records(self._client)
         ratio = self._part.share.sampling_ratio
@@ -72,11 +72,17 @@ class ClientTraining:
                 self.clipped.add(gradients(self._world, now[None], record)[0])
             return (self.clipped.total / self.size).float() * moves
 
+        begin = self._rounded(self._theta)
         moved = descended(
-            self._world.plan, self._round, self._nudged, slope, self.factors
+            self._world.plan,
+            self._round,
+            begin,
+            slope,
+            self.factors,
+            rounded=self._rounded,
         )
         # What rounding adds to parameters in training is a part of their movement.
-        return moved + (self._nudged - self._theta)
+        return moved + (begin - self._theta)
 
     def movement_of_noise(self) -> Tensor:
         """What the noise alone moves, times the batch [d]; SGD is linear in it."""

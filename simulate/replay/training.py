@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -26,10 +25,19 @@ Sums = Sequence[Tensor]
 
 
 class Nudge(NamedTuple):
-    """A change of what clients start from, as rounding in their training makes."""
+    """A change of what clients start from and of every step, as rounding makes it."""
 
-    seed: int  # of its direction, by the verifier
+    seed: int  # of its directions, by the verifier
     roundings: float  # its size in each coordinate, in relative float32 roundings
+
+
+Rounded = Callable[[Tensor], Tensor]
+"""Parameters of K clients [K, d] to those that rounding makes of them, drawn anew."""
+
+
+def unrounded(theta: Tensor) -> Tensor:
+    """The parameters as they are."""
+    return theta
 
 
 @dataclass(frozen=True)
@@ -42,7 +50,7 @@ class Start:
         last_step: the server's last step [d] (DP-FedPGN).
         past: sums of the rounds before, the latest first: by release, then by group.
         personal: what clients have kept for themselves so far, by number.
-        nudge: changes what each client starts from; None for no change.
+        nudge: changes what each client trains; None for no change.
     """
 
     theta: Tensor
@@ -59,18 +67,24 @@ class Start:
             return self.theta
         return self.theta + personal
 
-    def nudged(self, client: int, steps: int) -> Tensor:
-        """The same, changed by the roundings of its local steps where there is a nudge.
+    def rounding(self, clients: Sequence[int]) -> Rounded:
+        """What rounding does to the parameters of clients: nothing without a nudge.
 
-        Independent errors of as many steps add up as the root of their number.
+        Every step rounds, relative to the parameters that it reaches: those that begin
+        at zero are rounded as soon as they move.
         """
-        theta = self.of_client(client)
-        if self.nudge is None:
-            return theta
-        source = stream(self.nudge.seed, CLIENT, client)
-        direction = torch.from_numpy(source.standard_normal(len(theta)))
-        size = FLOAT32 * self.nudge.roundings * math.sqrt(steps)
-        return (theta * (1 + size * direction)).float()
+        nudge = self.nudge
+        if nudge is None:
+            return unrounded
+        sources = [stream(nudge.seed, CLIENT, client) for client in clients]
+
+        def rounded(theta: Tensor) -> Tensor:
+            size = theta.shape[-1]
+            directions = [source.standard_normal(size) for source in sources]
+            changes = torch.from_numpy(np.concatenate(directions)).view_as(theta)
+            return (theta * (1 + FLOAT32 * nudge.roundings * changes)).float()
+
+        return rounded
 
 
 @dataclass(frozen=True)
@@ -147,6 +161,7 @@ def descended(
     slope: Slope,
     factors: Sequence[Factor],
     drift: Tensor | float = 0.0,
+    rounded: Rounded = unrounded,
 ) -> Tensor:
     """Movement [..., d] by SGD with momentum.
 
@@ -159,6 +174,7 @@ def descended(
         slope: the direction of each step.
         factors: on the learning rate, one for each step.
         drift: added to the parameters in each step.
+        rounded: what rounding makes of the parameters of each step.
     """
     momentum = plan.spec.local.momentum
     rate = learning_rate(plan, round_)
@@ -166,7 +182,7 @@ def descended(
     speed = torch.zeros_like(theta)
     for step, factor in enumerate(factors):
         speed = slope(now, step, factor != 0).add_(speed, alpha=momentum)
-        now = now.sub(speed * factor, alpha=rate) + drift
+        now = rounded(now.sub(speed * factor, alpha=rate) + drift)
     return now - theta
 
 
@@ -211,7 +227,12 @@ def known_movement(world: World, start: Start) -> Tensor:
 
 
 def moved(
-    world: World, round_: int, starts: Tensor, steps: list[Batch], start: Start
+    world: World,
+    round_: int,
+    starts: Tensor,
+    steps: list[Batch],
+    start: Start,
+    rounded: Rounded,
 ) -> Tensor:
     """Movements of clients from their parameters, by the method's local rule.
 
@@ -221,6 +242,7 @@ def moved(
         starts: parameters of each client [K, d].
         steps: the mini-batches of each step.
         start: what the clients start from.
+        rounded: what rounding makes of the parameters of each step.
 
     Returns:
         Movements [K, d].
@@ -258,7 +280,7 @@ def moved(
             return direction + _penalty(world, start, now - starts)
         return direction
 
-    return descended(world.plan, round_, starts, slope, factors, drift)
+    return descended(world.plan, round_, starts, slope, factors, drift, rounded)
 
 
 def _penalty(world: World, start: Start, change: Tensor) -> Tensor:
@@ -283,20 +305,19 @@ def updates(
     """
     local = world.plan.spec.local
     starts: list[Tensor] = []
-    nudged: list[Tensor] = []
     batches: list[Batches] = []
     for client in clients:
         source = stream(world.seed, CLIENT, round_, *_keys(world, [client]))
         records = world.parts.partition.records(client)
         batches.append(epochs(records, local.steps, local.batch_size, source))
         starts.append(start.of_client(client))
-        nudged.append(start.nudged(client, local.steps))
 
     steps = list(mini_batches(world, round_, clients, batches))
     first = torch.stack(starts)
-    begin = torch.stack(nudged)
+    rounded = start.rounding(clients)
+    begin = rounded(first)
     # What rounding adds to parameters in training is a part of their movement.
-    movements = moved(world, round_, begin, steps, start) + (begin - first)
+    movements = moved(world, round_, begin, steps, start, rounded) + (begin - first)
     _, share = step_factors(world, 1)
     sent = (movements * share)[:, torch.from_numpy(world.released(round_))]
     remains = sent  # nobody reads what clients keep, where they keep nothing

@@ -24,12 +24,14 @@ def replay(run: Run) -> check.Check:
     others read what the run says of them.
     """
     stored = _stored_replay(run)
-    for report in filter(None, (run.executed, stored)):
+    now = run.executed
+    for report in filter(None, (now, stored)):
         fault = _fault_of(run, report)
+        if fault is not None and report is not now:
+            fault = f"{REPLAY}, of an earlier replay, says: {fault}"
         if fault is not None:
             return check.failed("replay", fault)
 
-    now = run.executed
     if now is not None and now.outcome == "passed" and now.rounds:
         executed = len(set(now.rounds))
         done = f"{executed} of {run.plan.spec.rounds} rounds executed again"

@@ -15,7 +15,7 @@ from privplan.verification.verify import judge, load_run
 from simulate.engine import round as engine_round
 from simulate.replay import sums as again
 from simulate.replay.replay import Replay
-from simulate.replay.training import Nudge, Start
+from simulate.replay.training import Nudge, Start, descended
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import execute, run_prepared
 from tests.sabotage.fault import each_released
@@ -153,8 +153,27 @@ def test_nudges_are_drawn_by_the_verifier_and_are_of_the_size_of_rounding(tmp_pa
     assert not seeds & {nudge.seed for nudge in second.nudges}
 
     theta = first.world.parts.model.initial(torch.Generator().manual_seed(1))
-    forth = Start(theta, nudge=Nudge(1, 1.0)).nudged(client=5, steps=4) - theta
-    back = Start(theta, nudge=Nudge(1, -1.0)).nudged(client=5, steps=4) - theta
-    relative = float(forth.norm() / theta.norm()) * 2**24
-    assert relative == pytest.approx(2, rel=0.2)
+    rounded = Start(theta, nudge=Nudge(1, 1.0)).rounding([5])
+    opposite = Start(theta, nudge=Nudge(1, -1.0)).rounding([5])
+    forth = rounded(theta) - theta
+    back = opposite(theta) - theta
+    assert float(forth.norm() / theta.norm()) * 2**24 == pytest.approx(1, rel=0.2)
     assert float((forth + back).norm()) < float(forth.norm()) / 2
+    # Each step has a direction of its own.
+    assert float((rounded(theta) - theta - forth).norm()) > float(forth.norm()) / 2
+
+
+def test_what_begins_at_zero_is_nudged_as_soon_as_it_moves():
+    """Rounding in a step is relative to where the step leads."""
+    plan = plan_of(CALM)
+    start = torch.zeros(1, 100)
+    rounded = Start(start[0], nudge=Nudge(1, 1.0)).rounding([5])
+    assert torch.equal(rounded(start), start)
+
+    def slope(now, step, moves):
+        return torch.ones_like(now)
+
+    plain = descended(plan, 1, start, slope, [1.0])
+    nudged = descended(plan, 1, start, slope, [1.0], rounded=rounded)
+    relative = float((nudged - plain).norm() / plain.norm()) * 2**24
+    assert relative == pytest.approx(1, rel=0.3)
