@@ -153,6 +153,21 @@ def test_honest_noise_passes():
     assert 0.4 < np.mean(values) < 0.6  # uniform when honest
 
 
+@pytest.mark.parametrize(("value", "lines"), [(3e-5, 0), (8.0, 1)])
+def test_a_projection_that_rounds_to_zero_is_no_fault(value, lines):
+    """One honest release of 600 has a coordinate so near 0 among its 40."""
+    z = default_rng(5).normal(size=40)
+    projections = measurement.projected(z)
+    projections[7] = value
+    measured = SimpleNamespace(
+        coordinates=40, projections=np.round(projections, 4).tolist()
+    )
+    level = EVIDENCE_FALSE_ALARM / 4
+    one_release = [(SimpleNamespace(round=1), measured)]
+    problems = measured_noise._uneven_projections(one_release, 40, level)
+    assert sum("unequal noise" in line for line in problems) == lines
+
+
 def test_no_noise_where_noise_was_recorded_fails():
     assert noise_p_value(0.0, 1.5, 100) == 0.0
     assert noise_p_value(1.0, 0.0, 100) == 0.0

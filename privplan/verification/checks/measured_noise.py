@@ -16,6 +16,7 @@ import numpy as np
 from privplan.evidence.measurement import block_lengths
 from privplan.evidence.noise import (
     CELLS,
+    DECIMALS,
     TAILS,
     Measurements,
     NoiseEvidence,
@@ -332,8 +333,16 @@ def _uneven_projections(
         [noise.projections for _, noise in measured if noise.coordinates == coordinates]
     )
     rows, columns = projections.shape
-    sums_of_squares = np.square(projections).sum(0)
-    energy_chances = squares_p_values(sums_of_squares, np.full(columns, rows))
+    counts = np.full(columns, rows)
+    # Rounding to decimals changes much of an energy near 0: what speaks less against
+    # the noise counts.
+    magnitudes = np.abs(projections)
+    smallest_energy = np.square(np.maximum(magnitudes - DECIMALS, 0.0)).sum(0)
+    largest_energy = np.square(magnitudes + DECIMALS).sum(0)
+    energy_chances = np.maximum(
+        squares_p_values(smallest_energy, counts),
+        squares_p_values(largest_energy, counts),
+    )
     mean_chances = normal_p_values(projections.sum(0) / np.sqrt(rows))
     share = level * rows / len(measured) / columns
     if energy_chances.min() < share:
