@@ -77,9 +77,8 @@ def test_the_limit_that_ends_the_rounds_is_named():
     plan = solve_for(spec, {"noise": 5.0}, "rounds")
     assert plan.spec.rounds == 200
     assert plan.spec.expected_cohort == 2
-    assert plan.warnings[0].endswith(
-        "rounds 200 (400 uploads), the most that the limits allow"
-    )
+    limit = "rounds 200 (400 uploads), the most that the limits allow"
+    assert limit in plan.warnings[0]
 
 
 @pytest.mark.slow
@@ -142,7 +141,7 @@ def meets(plan, targets):
         ({"noise": 0.09, "strict.counts": 0.87}, "strict.epsilon"),
         ({"loose.noise_multiplier": 1.0}, "loose.delta"),
         ({"noise": 0.08}, "strict.clients"),
-        ({"objective": 0.1}, "loose.epsilon"),
+        ({"objective": 0.001}, "loose.epsilon"),
     ],
 )
 def test_a_groups_own_budget_or_number_is_the_least_that_meets_every_target(
