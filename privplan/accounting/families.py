@@ -29,6 +29,9 @@ from privplan.registry import Registry, instance_of
 
 Floats = NDArray[np.float64]
 
+_DIGITS = 12  # of a noise multiplier that follows from recorded numbers
+_QUOTIENT = 1e-15  # relative error of a product and a quotient of two numbers
+
 
 def noise_p_value(sum_squares: float, std: float, coordinates: int) -> float:
     """Two-sided chi-square test (exact) of a sum of squares of Gaussian draws.
@@ -78,9 +81,9 @@ class NoiseFamily(ABC):
     def noise_multiplier(self, noise_std: float, bound: float | None) -> float:
         """Noise per coordinate over the bound on what one client adds.
 
-        0 without noise or bound. A quotient of two recorded numbers is rounded to
-        twelve digits, so that a planned multiplier of fewer digits is recovered
-        exactly.
+        0 without noise or bound. A quotient of two recorded numbers is rounded down to
+        twelve digits, so that equal releases of unequal bounds stay equal; a planned
+        multiplier of fewer digits is recovered exactly.
         """
         if self.silent:
             return math.inf
@@ -88,7 +91,12 @@ class NoiseFamily(ABC):
             return 0.0
         if bound == 0:
             return math.inf
-        return float(f"{noise_std / bound:.12g}")
+        multiplier = noise_std / bound
+        rounded = float(f"{multiplier:.{_DIGITS}g}")
+        if rounded <= multiplier * (1 + _QUOTIENT):
+            return rounded
+        last_digit = 10.0 ** (math.floor(math.log10(rounded)) - _DIGITS + 1)
+        return float(f"{rounded - last_digit:.{_DIGITS}g}")
 
     @abstractmethod
     def dominating_pairs(self, release: Release, relation: Relation) -> DominatingPairs:

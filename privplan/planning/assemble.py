@@ -194,15 +194,13 @@ def _noise_of_weights(chosen: Decisions) -> Floats:
     w_m / r_m and its noise multiplier is nu r_m / w_m: the calibrated one where w_m
     sigma_m / r_m is largest, and more elsewhere.
     """
-    if chosen.release == "per_group":
-        return chosen.noise
-    nu = mean_noise_multiplier(chosen.weights, chosen.cohorts, chosen.noise, "joint")
-    noise: list[float] = []
-    for group, implied in enumerate(nu * chosen.cohorts / chosen.weights):
-        calibrated = chosen.noise[group]
-        is_calibrated = implied <= calibrated * (1 + _SAME_NOISE)
-        noise.append(calibrated if is_calibrated else rounded_up(implied))
-    return np.array(noise)
+    noise = chosen.noise
+    if chosen.release == "joint":
+        nu = mean_noise_multiplier(chosen.weights, chosen.cohorts, noise, "joint")
+        implied = nu * chosen.cohorts / chosen.weights
+        is_calibrated = implied <= noise * (1 + _SAME_NOISE)
+        noise = np.where(is_calibrated, noise, implied)
+    return np.array([rounded_up(float(multiplier)) for multiplier in noise])
 
 
 def mean_noise(spec: Spec, chosen: Decisions) -> float:

@@ -398,8 +398,10 @@ def rounded_up(noise: float) -> float:
 
     A ledger records standard deviations. Ten digits survive the product with the
     clipping norm and the division by it exactly, so that the realised epsilon equals
-    the planned one bit for bit.
+    the planned one bit for bit. A multiplier of so few digits stays as it is.
     """
+    if float(f"{noise:.10g}") == noise:
+        return noise
     unit = 10.0 ** (math.floor(math.log10(noise)) - 9)
     return float(f"{math.ceil(noise / unit) * unit:.10g}")
 
