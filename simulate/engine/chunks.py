@@ -19,7 +19,7 @@ from simulate.components import ClientBatch, LocalResult, LocalRule, RecordNoise
 from simulate.engine.experiment import Experiment
 from simulate.engine.round import RoundContext, client_batch, clients_per_chunk
 from simulate.own_state import is_own
-from simulate.parallel import rank_slice
+from simulate.parallel import by_chunk, rank_slice
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -61,9 +61,33 @@ def trained_chunks(
         context: what clients receive.
         drawn: positions of the participants in each group.
     """
+    if experiment.trains_alone:
+        yield from _trained_alone(experiment, context, drawn)
+        return
     together = _trained_together(experiment, context, drawn)
     for batch in _assembled(experiment, context, together):
         yield from _trained(experiment, context, *batch)
+
+
+def _trained_alone(
+    experiment: Experiment, context: RoundContext, drawn: Sequence[np.ndarray]
+) -> Iterator[TrainedChunk]:
+    """Train each client by itself: no tensor of its training knows of another one."""
+    rule = experiment.algorithm.local
+
+    def trained(chunk: Chunk, rows: slice) -> LocalResult:
+        clients = chunk.clients[rows]
+        batch = client_batch(
+            experiment, context, chunk.group, clients, round_=context.round
+        )
+        return _result(rule, batch)
+
+    workers = experiment.workers if experiment.device.type == "cpu" else 1
+    limit = clients_per_chunk(experiment)
+    for chunk in _chunks(experiment, context, drawn, limit):
+        function = partial(trained, chunk)
+        results = by_chunk(function, len(chunk.clients), 1, workers)
+        yield TrainedChunk(chunk, _joined(results))
 
 
 def _trained_together(
@@ -209,6 +233,25 @@ def _halves(chunk: Chunk) -> Iterator[Chunk]:
         yield replace(
             chunk, clients=chunk.clients[rows], positions=chunk.positions[rows]
         )
+
+
+def _joined(results: Sequence[LocalResult]) -> LocalResult:
+    """The results of single clients as one; all have the same parts."""
+    personal = [result.personal for result in results if result.personal is not None]
+    noise = [result.noise_evidence for result in results if result.noise_evidence]
+    evidence = None
+    if noise:
+        values = {
+            name: np.concatenate([vars(of_client)[name] for of_client in noise])
+            for name in vars(noise[0])
+        }
+        states = tuple(map(str, values.pop("noise_state")))
+        evidence = RecordNoiseEvidence(**values, noise_state=states)
+    return LocalResult(
+        torch.cat([result.updates for result in results]),
+        torch.cat(personal) if personal else None,
+        evidence,
+    )
 
 
 def rows_of(result: LocalResult, rows: slice) -> LocalResult:

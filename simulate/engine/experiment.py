@@ -146,10 +146,24 @@ class Experiment:
         """The plan's local training."""
         return self.algorithm.plan.spec.local
 
+    @property
+    def trains_alone(self) -> bool:
+        """Whether each client trains by itself: where noise protects somebody.
+
+        In a batch, other clients' records decide how a client's numbers are rounded:
+        by its width, and by how many clients a kernel has. Local training may amplify
+        that beyond all bounds, and clipping bounds what a client itself sends only.
+        """
+        return self.key is not None
+
     @cached_property
     def batch_rows(self) -> int:
-        """Rows of a mini-batch: the batch size, or the most records of a client."""
-        largest = self.partition.sizes(np.concatenate(self.partition.members)).max()
+        """Rows of a mini-batch of any client."""
+        return self.rows_of(np.concatenate(self.partition.members))
+
+    def rows_of(self, clients: np.ndarray) -> int:
+        """Rows of a mini-batch: the batch size, or the most records of the clients."""
+        largest = self.partition.sizes(clients).max()
         return max(1, min(self.local.batch_size, int(largest)))
 
     @cached_property

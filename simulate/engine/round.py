@@ -183,6 +183,9 @@ def _mini_batches(
         seed = experiment.private_seed()
         ratio = group.record_sampling_ratio
         key = experiment.key
+    rows = experiment.batch_rows
+    if experiment.trains_alone:
+        rows = experiment.rows_of(clients)
     x, y = batches(
         experiment.data,
         experiment.partition,
@@ -190,7 +193,7 @@ def _mini_batches(
         seed=seed,
         round_=round_,
         steps=steps,
-        size=experiment.batch_rows,
+        size=rows,
         device=experiment.device,
         ratio=ratio,
         key=key,
