@@ -10,6 +10,7 @@ import torch
 
 from privplan.errors import InputError
 from privplan.plan import Plan
+from privplan.public_data import has_known_records
 from privplan.record import CLIENTS, RECORD
 from privplan.secure_stream import NoiseKey, key_beside
 from privplan.witness import Witnessing
@@ -152,8 +153,8 @@ def prepare(request: Request, ranks: Ranks = SINGLE_PROCESS) -> Experiment:
     device = device_of(request.device, ranks)
     data, assigned = _data(request, chosen_scheme)
     by_record = entry.unit_under(request.plan) == "record"
-    if request.own_data is not None and request.source_of_noise != SEEDED:
-        request.own_data.require_separate_preparation(by_record=by_record)
+    if request.source_of_noise != SEEDED:
+        require_own_or_published(request, by_record)
     if by_record:
         _check_unit(request, entry)
         require_disjoint(request.algorithm, chosen_scheme, assigned, len(data.train_y))
@@ -327,6 +328,22 @@ def _noise_key(request: Request, ranks: Ranks) -> NoiseKey | None:
     contributed = on_all_ranks(ranks, key_of_main_rank)
     [content] = all_gather(ranks, contributed, torch.device("cpu"))
     return NoiseKey(content)
+
+
+def require_own_or_published(request: Request, by_record: bool) -> None:
+    """Refuse noise that protects people in data that prepare one by another.
+
+    People of a data set with a name are numbered by who else is in its files. Of a
+    published one nobody can change the files.
+    """
+    if request.own_data is not None:
+        request.own_data.require_separate_preparation(by_record=by_record)
+    elif not has_known_records(request.dataset):
+        rule = (
+            "must be seeded on a data set whose files anybody may fill; people's records "
+            "are own data with a client's name each (--data)"
+        )
+        raise InputError.one("noise", rule, f"{request.noise} on {request.dataset}")
 
 
 def _data(request: Request, chosen: Scheme) -> tuple[Dataset, ClientPartition]:

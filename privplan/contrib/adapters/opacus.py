@@ -10,9 +10,7 @@ Opacus' accountants are of Poisson sampling under add/remove, and so is this one
 
 from __future__ import annotations
 
-import hashlib
 import math
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
@@ -27,6 +25,7 @@ from privplan.contrib.adapters.members import opened
 from privplan.errors import InputError
 from privplan.guard import BudgetExceededError, GroupTotal, Guard
 from privplan.ledger import history_of, read_ledger
+from privplan.secure_stream import secure_stream
 
 try:
     import torch
@@ -202,6 +201,8 @@ class PlannedOptimizer(DPOptimizer):  # type: ignore[misc]
         options: of ``DPOptimizer``.
     """
 
+    noise_multiplier: float
+
     def __init__(
         self, guard: Guard, optimizer: torch.optim.Optimizer, **options: Any
     ) -> None:
@@ -260,19 +261,39 @@ class PlannedOptimizer(DPOptimizer):  # type: ignore[misc]
         super().clip_and_accumulate()
 
     def add_noise(self) -> None:
-        """As in Opacus; then the release is booked."""
+        """Add noise of a cryptographic stream; then the release is booked.
+
+        The generators of PyTorch that Opacus draws from have as few as 32 bits of seed,
+        which whoever sees the model before and after a step can try.
+        """
         self._check()
-        # The ledger holds 24 hexadecimal digits of every hash of a generator's state.
-        drawn_from = self.generator.get_state().cpu().numpy().tobytes()
-        state = hashlib.sha256(drawn_from).hexdigest()[:24]
-        super().add_noise()
+        stream = secure_stream()
+        state = stream.fingerprint()
         summed = _vector(parameter.summed_grad for parameter in self.params)
-        noisy_sum = _vector(parameter.grad for parameter in self.params)
-        self._seen.total = summed.numpy()
         std = self.noise_multiplier * self.max_grad_norm
-        noise = (noisy_sum - summed).numpy()
+        noisy_sum = summed + torch.from_numpy(std * stream.standard_normal(len(summed)))
+
+        # What else Opacus does in a step it does without noise of its own.
+        multiplier = self.noise_multiplier
+        self.noise_multiplier = 0.0
+        try:
+            super().add_noise()
+        finally:
+            self.noise_multiplier = multiplier
+        sizes = [parameter.numel() for parameter in self.params]
+        parts = torch.split(noisy_sum, sizes)
+        for parameter, part in zip(self.params, parts, strict=True):
+            parameter.grad = part.to(parameter.grad).view_as(parameter)
+
+        released = _vector(parameter.grad for parameter in self.params)
+        self._seen.total = summed.numpy()
         self._guard.record_noised(
-            self._guard.round, len(noise), std, self._seen, noise, state
+            self._guard.round,
+            len(summed),
+            std,
+            self._seen,
+            (released - summed).numpy(),
+            state,
         )
         self._seen = GroupTotal()
 
@@ -311,9 +332,7 @@ def guarded(
         raise InputError.one(
             "dataset", f"must have {group.clients} items, as the plan", size
         )
-    source = torch.Generator(next(module.parameters()).device)
-    source.manual_seed(int.from_bytes(os.urandom(8), "little") >> 1)
-    private = PlannedOptimizer(guard, optimizer, generator=source, **options)
+    private = PlannedOptimizer(guard, optimizer, **options)
     sample = default_collate([dataset[0]])
     parts = sample if isinstance(sample, (list, tuple)) else [sample]
     collate = wrap_collate_with_empty(

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from privplan.accounting.accountant import accountant  # noqa: E402
 from privplan.accounting.release import History, Relation, Release  # noqa: E402
+from privplan.contrib.adapters import opacus as opacus_adapter  # noqa: E402
 from privplan.contrib.adapters.opacus import (  # noqa: E402
     GuardedEngine,
     PrivplanAccountant,
@@ -22,6 +23,7 @@ from privplan.contrib.adapters.opacus import (  # noqa: E402
 from privplan.errors import InputError  # noqa: E402
 from privplan.guard import BudgetExceededError, Guard  # noqa: E402
 from privplan.ledger import read_ledger  # noqa: E402
+from privplan.secure_stream import NoiseKey  # noqa: E402
 from tests.guard.plans import plan_of, two_groups  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -187,6 +189,33 @@ def test_each_step_is_booked_with_the_noise_of_opacus(tmp_path):
     assert verdict.outcome == "kept"
     assert [record.shares[0].cohort for record in records] == sizes
     assert all(record.shares[0].largest_norm <= 0.5 for record in records)
+
+
+def test_the_noise_is_of_no_generator_of_pytorch(tmp_path, monkeypatch):
+    """A seed of 32 bits could be tried: it is drawn from a cryptographic stream."""
+    drawn = [NoiseKey(bytes(32)).stream(7, step) for step in range(20)]
+    handed_out = iter(drawn)
+    monkeypatch.setattr(opacus_adapter, "secure_stream", lambda: next(handed_out))
+
+    def refused(*arguments, **options):
+        raise AssertionError("Opacus drew noise of its own")
+
+    monkeypatch.setattr(torch, "normal", refused)
+    with Guard(plan(), tmp_path) as guard:
+        torch.manual_seed(0)
+        private, stepper, batches = begun(guard)
+        inputs, labels = next(iter(batches))
+        torch.nn.functional.cross_entropy(private(inputs), labels).backward()
+        before = [parameter.detach().clone() for parameter in private.parameters()]
+        stepper.step()
+        summed = torch.cat([p.summed_grad.flatten() for p in stepper.params])
+    moved = [
+        (old - new.detach()) / 0.5 * stepper.expected_batch_size
+        for old, new in zip(before, private.parameters(), strict=True)
+    ]
+    noise = torch.cat([part.flatten() for part in moved]) - summed
+    expected = NoiseKey(bytes(32)).stream(7, 0).standard_normal(10) * 1.1 * 0.5
+    assert noise.numpy() == pytest.approx(expected, abs=1e-4)
 
 
 def test_training_ends_before_the_budget_is_exceeded(tmp_path):

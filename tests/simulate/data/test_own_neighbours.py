@@ -1,5 +1,7 @@
 """Neighbouring own data: what one client is or has prepares nobody else's training."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -16,7 +18,7 @@ from simulate.local.sgd import PADDING
 from simulate.models.objective import Objective
 from simulate.models.own import OwnModel
 from simulate.models.own_checks import probe_of
-from simulate.runs.request import Request, prepare
+from simulate.runs.request import Request, prepare, require_own_or_published
 from simulate.tasks import objective_of
 from tests.simulate.own_runs import CLIENTS, SPEC, Net, arrays, plan
 from tests.simulate.own_runs import data as own_data
@@ -103,6 +105,17 @@ def test_what_others_would_decide_is_asked_for_before_secure_noise():
     named.require_separate_preparation(by_record=False)
     tested = Data(x, [0, 1, 0, 1], client=list("aabb"), test=Data(x, [0, 1, 0, 1]))
     tested.require_separate_preparation(by_record=True)
+
+
+@pytest.mark.parametrize("noise", ["secure", "secure-discrete"])
+def test_people_of_a_data_set_that_files_may_fill_get_no_secure_noise(tmp_path, noise):
+    """They are numbered by who else is in the files, which anybody may have written."""
+    request = Request(
+        plan(tmp_path), "planned", "femnist", tmp_path / "run", seed=1, noise=noise
+    )
+    with pytest.raises(InputError, match="must be seeded on a data set whose files"):
+        require_own_or_published(request, by_record=False)
+    require_own_or_published(replace(request, dataset="digits"), by_record=False)
 
 
 def test_rows_without_a_record_hold_nobodys(groups):
