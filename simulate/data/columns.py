@@ -141,11 +141,29 @@ def column(columns: Columns, role: str, name: str) -> Sequence[Any]:
 
 
 def text_column(columns: Columns, role: str, name: str) -> list[Any]:
-    """The values of a column of names; as numbers where all are whole numbers."""
-    texts = [str(value) for value in _present(columns, role, name)]
+    """The values of a column of names; as numbers where all are whole numbers.
+
+    Raises:
+        InputError: for a client whose name is no text and no whole number. In a column
+            of numbers it would change how all others are written.
+    """
+    values = _present(columns, role, name)
+    if role == "client":
+        values = [_whole(name, row, value) for row, value in enumerate(values)]
+    texts = [str(value) for value in values]
     if all(map(_is_whole, texts)):
         return [int(text) for text in texts]
     return texts
+
+
+def _whole(name: str, row: int, client: Any) -> Any:
+    """A client's name as it is written, also in a column of floating-point numbers."""
+    if not isinstance(client, float | np.floating):
+        return client
+    if not float(client).is_integer():
+        rule = f"must be text or a whole number in {name}"
+        raise InputError.one("client", rule, f"{client:g} in record {row}")
+    return int(client)
 
 
 def numbers(columns: Columns, role: str, name: str) -> np.ndarray:

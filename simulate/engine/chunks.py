@@ -7,7 +7,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -241,12 +241,12 @@ def _joined(results: Sequence[LocalResult]) -> LocalResult:
     noise = [result.noise_evidence for result in results if result.noise_evidence]
     evidence = None
     if noise:
-        values = {
-            name: np.concatenate([vars(of_client)[name] for of_client in noise])
-            for name in vars(noise[0])
-        }
-        states = tuple(map(str, values.pop("noise_state")))
-        evidence = RecordNoiseEvidence(**values, noise_state=states)
+        values: dict[str, Any] = {}
+        for name in vars(noise[0]):
+            of_clients = [getattr(of_client, name) for of_client in noise]
+            values[name] = np.concatenate(of_clients)
+        values["noise_state"] = tuple(map(str, values["noise_state"]))
+        evidence = RecordNoiseEvidence(**values)
     return LocalResult(
         torch.cat([result.updates for result in results]),
         torch.cat(personal) if personal else None,

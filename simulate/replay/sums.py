@@ -77,7 +77,7 @@ def _sums_of(
         sums.append(part_sum)
         members += [(part_sum, client) for client in part.clients.tolist()]
 
-    # Where noise protects somebody, rounding in a client's training depends on no other.
+    # Where noise protects somebody, no rounding of one client follows from another.
     in_chunk = 1
     if not (world.key or world.secret):
         in_chunk = clients_at_once(

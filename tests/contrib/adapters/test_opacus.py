@@ -191,30 +191,30 @@ def test_each_step_is_booked_with_the_noise_of_opacus(tmp_path):
     assert all(record.shares[0].largest_norm <= 0.5 for record in records)
 
 
+def flat(tensors):
+    """Tensors as one vector."""
+    return torch.cat([tensor.detach().flatten() for tensor in tensors])
+
+
 def test_the_noise_is_of_no_generator_of_pytorch(tmp_path, monkeypatch):
     """A seed of 32 bits could be tried: it is drawn from a cryptographic stream."""
-    drawn = [NoiseKey(bytes(32)).stream(7, step) for step in range(20)]
-    handed_out = iter(drawn)
-    monkeypatch.setattr(opacus_adapter, "secure_stream", lambda: next(handed_out))
+    key = NoiseKey(bytes(32))
+    monkeypatch.setattr(opacus_adapter, "secure_stream", lambda: key.stream(7))
 
     def refused(*arguments, **options):
         raise AssertionError("Opacus drew noise of its own")
 
     monkeypatch.setattr(torch, "normal", refused)
     with Guard(plan(), tmp_path) as guard:
-        torch.manual_seed(0)
         private, stepper, batches = begun(guard)
         inputs, labels = next(iter(batches))
         torch.nn.functional.cross_entropy(private(inputs), labels).backward()
-        before = [parameter.detach().clone() for parameter in private.parameters()]
+        before = flat(private.parameters()).clone()
         stepper.step()
-        summed = torch.cat([p.summed_grad.flatten() for p in stepper.params])
-    moved = [
-        (old - new.detach()) / 0.5 * stepper.expected_batch_size
-        for old, new in zip(before, private.parameters(), strict=True)
-    ]
-    noise = torch.cat([part.flatten() for part in moved]) - summed
-    expected = NoiseKey(bytes(32)).stream(7, 0).standard_normal(10) * 1.1 * 0.5
+    moved = (before - flat(private.parameters())) / 0.5  # the learning rate
+    summed = flat(parameter.summed_grad for parameter in stepper.params)
+    noise = moved * stepper.expected_batch_size - summed
+    expected = key.stream(7).standard_normal(10) * 1.1 * 0.5
     assert noise.numpy() == pytest.approx(expected, abs=1e-4)
 
 

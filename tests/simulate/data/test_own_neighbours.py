@@ -289,3 +289,14 @@ def test_random_losses_and_layers_are_refused_where_they_couple(tmp_path):
     spec["local"]["augmentation"] = {"shift": 1}
     with pytest.raises(InputError, match="only for unit: client, as one record more"):
         privplan.solve(spec)
+
+
+def test_one_client_s_id_changes_how_no_other_is_written():
+    """A column of whole numbers becomes one of floating point by one that is none."""
+    columns = {"x": [0.0, 1.0, 2.0], "y": [0, 1, 0]}
+    options = {"label": "y", "client": "id", "statistics": "none"}
+    whole = Data.from_table({**columns, "id": [1, 2, 2]}, **options)
+    floating = Data.from_table({**columns, "id": [1.0, 2.0, 2.0]}, **options)
+    assert list(whole.client) == list(floating.client)
+    with pytest.raises(InputError, match=r"whole number in id, found '2\.5 in record 1"):
+        Data.from_table({**columns, "id": [1.0, 2.5, 2.0]}, **options)

@@ -131,9 +131,9 @@ def updates_of(model, records, noise, first, algorithm="planned"):
 
 def changed(before, after):
     """Clients of both cohorts, but for client 0, whose update is not the same."""
-    both = before.keys() & after.keys() - {"0"}
-    assert len(both) == CLIENTS - 1
-    return {name for name in both if not torch.equal(before[name], after[name])}
+    names = before.keys() & after.keys() - {"0"}
+    assert len(names) == CLIENTS - 1
+    return {name for name in names if not torch.equal(before[name], after[name])}
 
 
 @pytest.mark.parametrize("algorithm", ["planned", "DP-FedSAM"])
