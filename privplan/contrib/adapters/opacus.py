@@ -332,6 +332,7 @@ def guarded(
         raise InputError.one(
             "dataset", f"must have {group.clients} items, as the plan", size
         )
+    _refuse_batch_statistics(module)
     private = PlannedOptimizer(guard, optimizer, **options)
     sample = default_collate([dataset[0]])
     parts = sample if isinstance(sample, (list, tuple)) else [sample]
@@ -345,6 +346,19 @@ def guarded(
         dataset, batch_sampler=drawn, collate_fn=collate
     )
     return GradSampleModule(module), private, batches
+
+
+def _refuse_batch_statistics(module: torch.nn.Module) -> None:
+    """Refuse layers in which one record moves the gradients of all others.
+
+    Opacus refuses them where they have parameters. Running statistics leave the noise
+    out, too.
+    """
+    for name, layer in module.named_modules():
+        keeps = getattr(layer, "track_running_stats", False)
+        if keeps or isinstance(layer, torch.nn.modules.batchnorm._BatchNorm):
+            rule = "must have no statistics of a batch, as GroupNorm has none"
+            raise InputError.one("module", rule, f"{type(layer).__name__} at {name}")
 
 
 class GuardedEngine:

@@ -274,6 +274,24 @@ def test_what_does_not_fit_opacus_is_refused(tmp_path):
         assert guard.round == 1
 
 
+@pytest.mark.parametrize(
+    "layer",
+    [
+        torch.nn.BatchNorm1d(4, affine=False),
+        torch.nn.BatchNorm1d(4, affine=False, track_running_stats=False),
+        torch.nn.InstanceNorm1d(4, track_running_stats=True),
+    ],
+)
+def test_layers_in_which_records_meet_are_refused(tmp_path, layer):
+    module = torch.nn.Sequential(layer, torch.nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
+    with (
+        Guard(plan(), tmp_path) as guard,
+        pytest.raises(InputError, match="no statistics of a batch"),
+    ):
+        guarded(guard, module, optimizer, data())
+
+
 def test_gradients_that_are_not_finite_add_nothing(tmp_path):
     with Guard(plan(rounds=2), tmp_path) as guard:
         private, stepper, batches = begun(guard)
