@@ -43,7 +43,7 @@ class ClientTraining:
         [self._part] = line.parts
         self._client = int(self._part.clients[0])
         self._theta = start.of_client(self._client)
-        self._rounded = start.rounding([self._client])
+        self._rounding = start.rounding([self._client])
         steps = line.record.steps
         source = world.source(CLIENT, self._round, self._client)
         records = world.parts.partition.records(self._client)
@@ -69,17 +69,18 @@ class ClientTraining:
             """The noisy sum of clipped gradients of single records, over the batch."""
             self.clipped.total = self.noise[step]
             for record in _single_records(examples[step]):
-                self.clipped.add(gradients(self._world, now[None], record)[0])
+                gradient = gradients(self._world, now[None], record, self._rounding)
+                self.clipped.add(gradient[0])
             return (self.clipped.total / self.size).float() * moves
 
-        begin = self._rounded(self._theta)
+        begin = self._rounding.of_parameters(self._theta)
         moved = descended(
             self._world.plan,
             self._round,
             begin,
             slope,
             self.factors,
-            rounded=self._rounded,
+            rounding=self._rounding,
         )
         # What rounding adds to parameters in training is a part of their movement.
         return moved + (begin - self._theta)

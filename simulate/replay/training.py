@@ -31,13 +31,51 @@ class Nudge(NamedTuple):
     roundings: float  # its size in each coordinate, in relative float32 roundings
 
 
-Rounded = Callable[[Tensor], Tensor]
-"""Parameters of K clients [K, d] to those that rounding makes of them, drawn anew."""
+class Rounding:
+    """What rounding does in the training of clients: nothing without a nudge.
+
+    Every step rounds. Parameters are rounded relative to where the step leads, so that
+    those that begin at zero are rounded as soon as they move. The slopes of a loss by
+    a model's outputs are rounded relative to one: where a softmax is saturated, they
+    are differences of numbers near one.
+
+    Args:
+        nudge: by the verifier; None for none.
+        clients: their numbers.
+    """
+
+    def __init__(self, nudge: Nudge | None, clients: Sequence[int]) -> None:
+        self._size = 0.0
+        self._sources: list[np.random.Generator] = []
+        if nudge is not None:
+            self._size = FLOAT32 * nudge.roundings
+            self._sources = [stream(nudge.seed, CLIENT, client) for client in clients]
+
+    def of_parameters(self, theta: Tensor) -> Tensor:
+        """Parameters [K, d], or of one client [d], as rounding makes them."""
+        if not self._sources:
+            return theta
+        size = theta.shape[-1]
+        directions = [source.standard_normal(size) for source in self._sources]
+        changes = torch.from_numpy(np.concatenate(directions)).view_as(theta)
+        return (theta * (1 + self._size * changes)).float()
+
+    def of_loss(self, place: int, outputs: Tensor) -> Tensor | float:
+        """What changes the slopes of a mean loss by the outputs of a client.
+
+        Args:
+            place: of the client.
+            outputs: of its records [B, ..., classes].
+        """
+        if not self._sources:
+            return 0.0
+        drawn = self._sources[place].standard_normal(outputs.shape)
+        directions = torch.from_numpy(drawn).to(outputs.dtype)
+        means = max(1, outputs.shape[:-1].numel())
+        return self._size / means * (directions * outputs).sum()
 
 
-def unrounded(theta: Tensor) -> Tensor:
-    """The parameters as they are."""
-    return theta
+EXACT = Rounding(None, ())
 
 
 @dataclass(frozen=True)
@@ -67,24 +105,9 @@ class Start:
             return self.theta
         return self.theta + personal
 
-    def rounding(self, clients: Sequence[int]) -> Rounded:
-        """What rounding does to the parameters of clients: nothing without a nudge.
-
-        Every step rounds, relative to the parameters that it reaches: those that begin
-        at zero are rounded as soon as they move.
-        """
-        nudge = self.nudge
-        if nudge is None:
-            return unrounded
-        sources = [stream(nudge.seed, CLIENT, client) for client in clients]
-
-        def rounded(theta: Tensor) -> Tensor:
-            size = theta.shape[-1]
-            directions = [source.standard_normal(size) for source in sources]
-            changes = torch.from_numpy(np.concatenate(directions)).view_as(theta)
-            return (theta * (1 + FLOAT32 * nudge.roundings * changes)).float()
-
-        return rounded
+    def rounding(self, clients: Sequence[int]) -> Rounding:
+        """What rounding does in the training of these clients."""
+        return Rounding(self.nudge, clients)
 
 
 @dataclass(frozen=True)
@@ -130,7 +153,9 @@ def _keys(world: World, clients: Sequence[int]) -> list[int]:
     return keys
 
 
-def gradients(world: World, theta: Tensor, batch: Batch) -> Tensor:
+def gradients(
+    world: World, theta: Tensor, batch: Batch, rounding: Rounding = EXACT
+) -> Tensor:
     """Gradients [K, d] of the mean losses of K mini-batches at parameters [K, d]."""
     model = world.parts.model
     theta = theta.detach().requires_grad_()
@@ -139,8 +164,10 @@ def gradients(world: World, theta: Tensor, batch: Batch) -> Tensor:
     else:
         logits = model.logits(theta[0], batch.x[0])[None]
     losses = []
-    for outputs, labels, size in zip(logits, batch.y, batch.sizes, strict=True):
-        losses.append(model.objective(outputs[:size], labels[:size]))
+    for place, size in enumerate(batch.sizes):
+        outputs = logits[place, :size]
+        loss = model.objective(outputs, batch.y[place, :size])
+        losses.append(loss + rounding.of_loss(place, outputs))
     return torch.autograd.grad(torch.stack(losses).sum(), theta)[0]
 
 
@@ -161,7 +188,7 @@ def descended(
     slope: Slope,
     factors: Sequence[Factor],
     drift: Tensor | float = 0.0,
-    rounded: Rounded = unrounded,
+    rounding: Rounding = EXACT,
 ) -> Tensor:
     """Movement [..., d] by SGD with momentum.
 
@@ -174,7 +201,7 @@ def descended(
         slope: the direction of each step.
         factors: on the learning rate, one for each step.
         drift: added to the parameters in each step.
-        rounded: what rounding makes of the parameters of each step.
+        rounding: in each step.
     """
     momentum = plan.spec.local.momentum
     rate = learning_rate(plan, round_)
@@ -182,7 +209,7 @@ def descended(
     speed = torch.zeros_like(theta)
     for step, factor in enumerate(factors):
         speed = slope(now, step, factor != 0).add_(speed, alpha=momentum)
-        now = rounded(now.sub(speed * factor, alpha=rate) + drift)
+        now = rounding.of_parameters(now.sub(speed * factor, alpha=rate) + drift)
     return now - theta
 
 
@@ -232,7 +259,7 @@ def moved(
     starts: Tensor,
     steps: list[Batch],
     start: Start,
-    rounded: Rounded,
+    rounding: Rounding,
 ) -> Tensor:
     """Movements of clients from their parameters, by the method's local rule.
 
@@ -242,7 +269,7 @@ def moved(
         starts: parameters of each client [K, d].
         steps: the mini-batches of each step.
         start: what the clients start from.
-        rounded: what rounding makes of the parameters of each step.
+        rounding: in each step.
 
     Returns:
         Movements [K, d].
@@ -271,16 +298,16 @@ def moved(
 
     def slope(now: Tensor, step: int, part: Tensor | bool) -> Tensor:
         """The gradient where SAM or DP-FedPGN take it, with BLUR's penalty [K, d]."""
-        direction = scale * gradients(world, now + offset, steps[step]) * part
+        direction = scale * gradients(world, now + offset, steps[step], rounding) * part
         if rho and step >= first_ascent:
             norm = direction.norm(dim=1, keepdim=True)
             ascended = now + rho * direction / norm.where(norm > 0, 1)
-            direction = gradients(world, ascended, steps[step]) * part
+            direction = gradients(world, ascended, steps[step], rounding) * part
         if local == "blur":
             return direction + _penalty(world, start, now - starts)
         return direction
 
-    return descended(world.plan, round_, starts, slope, factors, drift, rounded)
+    return descended(world.plan, round_, starts, slope, factors, drift, rounding)
 
 
 def _penalty(world: World, start: Start, change: Tensor) -> Tensor:
@@ -314,10 +341,10 @@ def updates(
 
     steps = list(mini_batches(world, round_, clients, batches))
     first = torch.stack(starts)
-    rounded = start.rounding(clients)
-    begin = rounded(first)
+    rounding = start.rounding(clients)
+    begin = rounding.of_parameters(first)
     # What rounding adds to parameters in training is a part of their movement.
-    movements = moved(world, round_, begin, steps, start, rounded) + (begin - first)
+    movements = moved(world, round_, begin, steps, start, rounding) + (begin - first)
     _, share = step_factors(world, 1)
     sent = (movements * share)[:, torch.from_numpy(world.released(round_))]
     remains = sent  # nobody reads what clients keep, where they keep nothing

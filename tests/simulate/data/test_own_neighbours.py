@@ -298,5 +298,7 @@ def test_one_client_s_id_changes_how_no_other_is_written():
     whole = Data.from_table({**columns, "id": [1, 2, 2]}, **options)
     floating = Data.from_table({**columns, "id": [1.0, 2.0, 2.0]}, **options)
     assert list(whole.client) == list(floating.client)
-    with pytest.raises(InputError, match=r"whole number in id, found '2\.5 in record 1"):
+    with pytest.raises(
+        InputError, match=r"whole number in id, found '2\.5 in record 1"
+    ):
         Data.from_table({**columns, "id": [1.0, 2.5, 2.0]}, **options)

@@ -153,8 +153,8 @@ def test_nudges_are_drawn_by_the_verifier_and_are_of_the_size_of_rounding(tmp_pa
     assert not seeds & {nudge.seed for nudge in second.nudges}
 
     theta = first.world.parts.model.initial(torch.Generator().manual_seed(1))
-    rounded = Start(theta, nudge=Nudge(1, 1.0)).rounding([5])
-    opposite = Start(theta, nudge=Nudge(1, -1.0)).rounding([5])
+    rounded = Start(theta, nudge=Nudge(1, 1.0)).rounding([5]).of_parameters
+    opposite = Start(theta, nudge=Nudge(1, -1.0)).rounding([5]).of_parameters
     forth = rounded(theta) - theta
     back = opposite(theta) - theta
     assert float(forth.norm() / theta.norm()) * 2**24 == pytest.approx(1, rel=0.2)
@@ -167,13 +167,13 @@ def test_what_begins_at_zero_is_nudged_as_soon_as_it_moves():
     """Rounding in a step is relative to where the step leads."""
     plan = plan_of(CALM)
     start = torch.zeros(1, 100)
-    rounded = Start(start[0], nudge=Nudge(1, 1.0)).rounding([5])
-    assert torch.equal(rounded(start), start)
+    rounding = Start(start[0], nudge=Nudge(1, 1.0)).rounding([5])
+    assert torch.equal(rounding.of_parameters(start), start)
 
     def slope(now, step, moves):
         return torch.ones_like(now)
 
     plain = descended(plan, 1, start, slope, [1.0])
-    nudged = descended(plan, 1, start, slope, [1.0], rounded=rounded)
+    nudged = descended(plan, 1, start, slope, [1.0], rounding=rounding)
     relative = float((nudged - plain).norm() / plain.norm()) * 2**24
     assert relative == pytest.approx(1, rel=0.3)
