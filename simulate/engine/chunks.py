@@ -18,6 +18,7 @@ from simulate.algorithm import groups_in_round
 from simulate.components import ClientBatch, LocalResult, LocalRule, RecordNoiseEvidence
 from simulate.engine.experiment import Experiment
 from simulate.engine.round import RoundContext, client_batch, clients_per_chunk
+from simulate.models.modular import forget
 from simulate.own_state import is_own
 from simulate.parallel import by_chunk, rank_slice
 
@@ -77,6 +78,7 @@ def _trained_alone(
 
     def trained(chunk: Chunk, rows: slice) -> LocalResult:
         clients = chunk.clients[rows]
+        forget(experiment.model)
         batch = client_batch(
             experiment, context, chunk.group, clients, round_=context.round
         )

@@ -137,6 +137,12 @@ class Chain:
 
     def packed_gradients(self, packed: Packed, x: Tensor, y: Tensor) -> Packed:
         """Gradient of each client's mean cross-entropy over unpadded rows, packed."""
+        if len(y) == 1:
+            # A padding row has no slope, but where it overflows, 0 times it is NaN.
+            present = y[0] >= 0
+            if present.any():
+                x = x[:, present]
+                y = y[:, present]
         logits, saved = forward(self.layers, packed, x.reshape(*y.shape, *self._shape))
         slope = slopes(logits, y)
         slope.div_((y >= 0).sum(1).clamp(min=1).view(-1, 1, 1))

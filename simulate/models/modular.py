@@ -347,6 +347,15 @@ class Modular:
             return torch.autograd.grad(self.objective(logits, y), parameters)
 
 
+def forget(model: object) -> None:
+    """Drop what a module keeps between calls in this thread, such as a first batch.
+
+    The next client gets a structure in which nothing of another one's records is.
+    """
+    if isinstance(model, Modular):
+        model._copies.__dict__.clear()
+
+
 def _on_meta(build: Callable[[], nn.Module]) -> nn.Module:
     """A module without storage; the cast is for what its constructor put on a CPU."""
     with torch.device("meta"):

@@ -16,6 +16,7 @@ from torch import Tensor
 from privplan.discrete_gaussian import discrete_gaussian
 from privplan.record import ReleaseRecord, Residual
 from simulate.models.basis import clients_at_once
+from simulate.models.modular import forget
 from simulate.replay.clipping import ClippedSum, Finish
 from simulate.replay.lines import Line, Part
 from simulate.replay.tolerance import ROUNDINGS, rounding_of, unit_of
@@ -79,7 +80,8 @@ def _sums_of(
 
     # Where noise protects somebody, no rounding of one client follows from another.
     in_chunk = 1
-    if not (world.key or world.secret):
+    alone = world.key is not None or world.secret
+    if not alone:
         in_chunk = clients_at_once(
             world.parts.model,
             torch.device("cpu"),
@@ -90,6 +92,8 @@ def _sums_of(
     def trained(first: int) -> Iterable[tuple[Tensor, Tensor]]:
         """What each client of a chunk sends and keeps."""
         clients = [client for _, client in members[first : first + in_chunk]]
+        if alone:
+            forget(world.parts.model)
         return updates(world, line.record.round, start, clients)
 
     firsts = range(0, len(members), in_chunk)

@@ -53,6 +53,20 @@ class Scaled(nn.Module):
         return self.net(x * self.scale)
 
 
+class FirstRecord(nn.Module):
+    """Centres all records by the first one that it ever saw."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = Pictures()
+        self.first = None
+
+    def forward(self, x):
+        if self.first is None:
+            self.first = x[:1].detach().clone()
+        return self.net(x - self.first)
+
+
 def plan_of(model):
     """Training in which rounding grows by orders of magnitude."""
     parameters = sum(weights.numel() for weights in model().parameters())
@@ -136,8 +150,15 @@ def changed(before, after):
     return {name for name in names if not torch.equal(before[name], after[name])}
 
 
-@pytest.mark.parametrize("algorithm", ["planned", "DP-FedSAM"])
-@pytest.mark.parametrize("model", [Pictures, Scaled])
+@pytest.mark.parametrize(
+    ("model", "algorithm"),
+    [
+        (Pictures, "planned"),
+        (Pictures, "DP-FedSAM"),
+        (Scaled, "planned"),
+        (FirstRecord, "planned"),
+    ],
+)
 def test_a_client_s_records_and_presence_change_no_bit_of_another_one(model, algorithm):
     before = updates_of(model, RECORDS, "secure", 0, algorithm)
     more_records = updates_of(model, MORE_RECORDS, "secure", 0, algorithm)
