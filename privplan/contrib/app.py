@@ -349,6 +349,12 @@ def spec_html(shown: Shown) -> str:
     )
 
 
+def spoken(label: str) -> str:
+    """A label that screen readers say, and that takes no room beside its slider's."""
+    style = "position:absolute;width:1px;height:1px;overflow:hidden"
+    return f'<span style="{style}">{in_html(label)}</span>'
+
+
 # --- The page: a slider and a field for each number, and what is shown beside them. ---
 # A slider that moves makes the fields anew, and a field that is changed the sliders, so
 # that neither is replaced under the hand that moves it.
@@ -401,11 +407,12 @@ def _(changed, desk, mo, set_slid, typed):
 
 
 @app.cell
-def _(changed, desk, mo, set_typed, slid):
+def _(changed, desk, mo, page, set_typed, slid):
     slid()
     fields = {{
         one.path: mo.ui.text(
             value=desk.typed[one.path], on_change=changed(one, set_typed), full_width=True,
+            label=page.spoken(one.label),
         )
         for one in desk.numbers
     }}
