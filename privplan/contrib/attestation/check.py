@@ -115,6 +115,10 @@ def anchored(run: Run) -> Check:
     if missing:
         return not_shown(name, dict.fromkeys(missing), required=False)
     last = anchors[-1].statements
+    total = len(heads) - 1
+    if run.record.status == "complete" and last < total:
+        later = f"an anchored head after the last of {total} statements, not {last}"
+        return not_shown(name, [later], required=False)
     return passed(name, f"{len(anchors)} heads, the last after {last} statements")
 
 
@@ -212,6 +216,11 @@ def _problems(run: Run, established: _Established, signed: Signed) -> Iterator[s
     if (statement.kind == "start") != is_first or established.ended:
         yield f"{where} is out of place"
     match statement.kind:
+        case "start":
+            # Who chose the key later could choose cohorts and noise by it.
+            recorded = run.record.configuration.get("noise_commitment", "")
+            if statement.commitment != recorded:
+                yield "the start commits to another key than the run's"
         case "cohort":
             last_round = max(established.cohorts, default=0)
             if statement.round <= last_round:

@@ -28,12 +28,12 @@ def cohort_of(records):
     return {share.group: share.participants for share in shares}
 
 
-def attest(folder, plan, server, reveal=True, **clients):
+def attest(folder, plan, server, reveal=True, commitment="", **clients):
     """Sign the ledger of a run folder after the fact, round by round, as a run does."""
     ledger = read_ledger(folder, plan.digest)
     evidence = read_evidence(folder, plan.digest)
     attestor = Attestor(folder, plan, server)
-    attestor.start()
+    attestor.start(commitment)
     num_signed = 0
     for round_, lines in groupby(ledger.records, lambda record: record.round):
         # The cohort is committed, clients state their updates, then all is released.

@@ -63,6 +63,18 @@ def test_a_head_in_a_local_log(run, tmp_path):
     assert "does not hold it" in rows["anchors"]
 
 
+def test_an_anchor_of_the_start_alone_says_nothing_of_the_rest(run, tmp_path):
+    log = tmp_path / "log"
+    lines = (run / ATTESTATION).read_text()
+    first = lines.splitlines(keepends=True)[0]
+    (run / ATTESTATION).write_text(first)
+    anchor(run, Plan.load(run / PLAN), LocalLog(log))
+    (run / ATTESTATION).write_text(lines)
+    _, rows = verdict(run, "--anchor-log", str(log))
+    late = "an anchored head after the last of 62 statements, not 1"
+    assert rows["anchors"] == f"not shown: missing: {late}"
+
+
 def test_a_run_signed_anew_after_its_anchor_is_broken(run, tmp_path):
     log = tmp_path / "log"
     plan = Plan.load(run / PLAN)

@@ -57,6 +57,17 @@ def test_an_honest_signed_run_is_kept_and_attested(run):
     assert "all 60 lines signed" in reason
 
 
+def test_the_start_binds_the_key_of_the_run(tmp_path, server):
+    """Who chose the key after the start could choose cohorts and noise by it."""
+    plan = signed_run.signed_plan(server)
+    honest_run.write_run(tmp_path / "run", the_plan=plan)
+    signed_run.attest(tmp_path / "run", plan, server, commitment="ab" * 32)
+    result, reason, verdict = outcome(tmp_path / "run")
+    assert result == "failed"
+    assert "line 1: the start commits to another key than the run's" in reason
+    assert verdict.outcome == "broken"
+
+
 def swapped(lines):
     return [*lines[:5], lines[6], lines[5], *lines[7:]]
 
