@@ -23,7 +23,7 @@ import numpy as np
 
 from privplan.accounting.curve import PrivacyCurve
 from privplan.accounting.release import Relation, Release, SamplingLaw
-from privplan.contrib.adapters.members import members_of, opened
+from privplan.contrib.adapters.members import members_of, opened, updates_of
 from privplan.errors import InputError
 from privplan.guard import BudgetExceededError, Cohort, Guard, Layout, clip
 
@@ -443,9 +443,10 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
                 server_round, f"none of {len(cohort)} clients reported an update"
             )
             return None, None
-        for (group, client), content in reported.items():
-            after = arrays_of(next(iter(content.array_records.values())))
-            guard.add(server_round, group, client, layout.vector(after) - start)
+        replies = {client: _arrays_in(content) for client, content in reported.items()}
+        updates = updates_of(layout, start, replies)
+        for (group, position), update in updates.items():
+            guard.add(server_round, group, position, update)
         nobody = None
         if not reported:
             nobody = {guard.plan.groups[0].name: np.zeros(layout.size)}
@@ -650,6 +651,13 @@ class _Nodes:
     def get_node_ids(self) -> list[int]:
         """Numbers of the nodes."""
         return list(range(1, self._count + 1))
+
+
+def _arrays_in(content: RecordDict) -> dict[str, np.ndarray] | None:
+    """The arrays of a reply; None without any."""
+    for record in content.array_records.values():
+        return arrays_of(record)
+    return None
 
 
 def arrays_of(record: ArrayRecord) -> dict[str, np.ndarray]:

@@ -7,10 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from privplan.errors import InputError
-from privplan.guard import Guard
+import numpy as np
 
+from privplan.errors import InputError
+from privplan.guard import Guard, Layout
+
+Arrays = Mapping[str, np.ndarray]
 Client = TypeVar("Client", int, str)
+Place = tuple[str, int]
+"""A group, and a client's position in it."""
 
 
 def opened(
@@ -20,6 +25,36 @@ def opened(
     guard = Guard(plan, run, framework=framework, resends=resends)
     atexit.register(guard.close)
     return guard
+
+
+def updates_of(
+    layout: Layout, start: np.ndarray, replies: Mapping[Place, Arrays | None]
+) -> dict[Place, np.ndarray]:
+    """The updates [d] of clients that replied with a model.
+
+    One that replied with another model counts as one that is not finite, so that no
+    single client ends the run: its update is excluded, and counted.
+
+    Args:
+        layout: of the model.
+        start: the model that was sent [d].
+        replies: by client; None for one without arrays.
+
+    Raises:
+        InputError: when no reply is of this model.
+    """
+    updates = {}
+    fault: InputError | None = None
+    for client, arrays in replies.items():
+        try:
+            updates[client] = layout.vector(arrays or {}) - start
+        except InputError as error:
+            fault = error
+            updates[client] = np.full(layout.size, np.nan)
+    is_nobodys = all(np.isnan(update).all() for update in updates.values())
+    if fault is not None and is_nobodys:
+        raise fault
+    return updates
 
 
 def members_of(

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from privplan.contrib.adapters.members import members_of
+from privplan.contrib.adapters.members import members_of, updates_of
 from privplan.errors import InputError, PrivplanError
 from privplan.guard import Guard, Layout, clip
 from privplan.ledger import read_ledger
@@ -175,20 +175,22 @@ class GuardedFedAvg(ModelController):  # type: ignore[misc]
             targets=targets, data=sent, min_responses=len(targets), timeout=self.timeout
         )
         layout = Layout.of(model)
-        reported = False
+        whole: dict[tuple[str, int], Arrays] = {}
+        differences: dict[tuple[str, int], Arrays] = {}
         for result in results:
             site = str((result.meta or {}).get("client_name"))
             if site in targets and result.params:
-                reported = True
                 arrays = {
                     name: np.asarray(value) for name, value in result.params.items()
                 }
-                update = layout.vector(arrays)
-                if result.params_type == ParamsType.FULL:
-                    update = update - layout.vector(model)
-                group, position = member[site]
-                guard.add(round_, group, position, update)
-        return reported
+                is_whole = result.params_type == ParamsType.FULL
+                replies = whole if is_whole else differences
+                replies[member[site]] = arrays
+        updates = updates_of(layout, layout.vector(model), whole)
+        updates |= updates_of(layout, np.zeros(layout.size), differences)
+        for (group, position), update in updates.items():
+            guard.add(round_, group, position, update)
+        return bool(updates)
 
 
 def guarded(recipe: type[Any], plan: str, ledger: str, **options: Any) -> type[Any]:

@@ -210,9 +210,34 @@ def guarded(
 
         data = PlannedUsers(guard, artificial if users is None else user)
         all_postprocessors = [*user_postprocessors, GuardedMechanism(guard)]
-        return backend(data, val_data, all_postprocessors, **options)
+        made = backend(data, val_data, all_postprocessors, **options)
+        gather = made.async_gather_results
+
+        def gather_checked(model: Any, *arguments: Any, **named: Any) -> Any:
+            require_no_statistics(model)
+            return gather(model, *arguments, **named)
+
+        made.async_gather_results = gather_checked
+        return made
 
     return make_backend
+
+
+def require_no_statistics(model: Any) -> None:
+    """Refuse a model with running statistics, which pfl leaves out of its updates.
+
+    Users would change them without clipping and noise.
+
+    Raises:
+        InputError: naming the layer.
+    """
+    module = getattr(model, "pytorch_model", None)
+    if module is None:
+        return
+    for name, layer in module.named_modules():
+        if getattr(layer, "track_running_stats", False):
+            rule = "must have no running statistics of users' records"
+            raise InputError.one("model", rule, f"{type(layer).__name__} at {name}")
 
 
 class StopAtBudget(TrainingProcessCallback):  # type: ignore[misc]
@@ -229,6 +254,7 @@ class StopAtBudget(TrainingProcessCallback):  # type: ignore[misc]
         self, aggregate_metrics: Any, model: Any, *, central_iteration: int
     ) -> tuple[bool, Metrics]:
         """Whether to stop."""
+        require_no_statistics(model)
         return self._guard.finished or not self._guard.may_release(), Metrics()
 
 
