@@ -39,6 +39,7 @@ class Dataset:
             unknown.
         codes: places in a record of numbers that are codes, such as rows of an
             embedding.
+        labels_are_public: whether scores may be weighed by training labels.
 
     Raises:
         InputError: where labels or people do not fit the records.
@@ -58,6 +59,7 @@ class Dataset:
     targets: Tensor | None = None
     test_groups: np.ndarray | None = None
     codes: tuple[int, ...] = ()
+    labels_are_public: bool = True
 
     def __post_init__(self) -> None:
         self._check("train", self.train_x, self.train_y, self.train_people)

@@ -337,6 +337,7 @@ class Data(Guided, metaclass=GuidedKind):
             self._public_names(),
             kind=self.kind,
             codes=tuple(self.codes),
+            labels_are_public=False,
             **arguments,
         )
         return data, partition

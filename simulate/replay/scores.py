@@ -84,7 +84,7 @@ def _add_parts(
     groups = data.test_groups_of(rows)
     for name, places in groups.items():
         scores.by_group[name] = _pair(counts[places].mean(0))
-    if not groups:
+    if data.labels_are_public and not groups:
         scores.by_group.update(_by_classes(parts, plan, tested, means))
 
 

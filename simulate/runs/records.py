@@ -7,6 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from privplan.accounting.curve import compose
 from privplan.errors import UnsupportedError
 from privplan.files import write_bytes
@@ -82,7 +84,9 @@ def _configuration(request: Request, experiment: Experiment) -> dict[str, Any]:
         configuration["noise_commitment"] = experiment.key.commitment
     if request.own_data is not None:
         configuration["own_data"] = True
-        if request.own_data.test_of_others:
+        # The score of clients' own models is one on their records, whoever is tested.
+        is_of_clients = experiment.algorithm.personalisation.per_client
+        if request.own_data.test_of_others and not is_of_clients:
             configuration["test"] = "others"
         if request.tuned:
             configuration["tuned"] = True
@@ -140,7 +144,11 @@ def write_finished(
     last_point = record.metrics[-1].model_copy(
         update={"accuracy": score, "loss": measures.loss}
     )
-    scores_by_group = by_group(measures, experiment.label_shares())
+    # A score that is weighed by clients' labels is a release of these.
+    label_shares: Mapping[str, np.ndarray] = {}
+    if experiment.data.labels_are_public:
+        label_shares = experiment.label_shares()
+    scores_by_group = by_group(measures, label_shares)
     finite_scores = {
         name: value
         for name, value in scores_by_group.items()

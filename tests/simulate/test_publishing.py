@@ -320,6 +320,18 @@ def test_scores_on_people_who_are_no_clients_may_be_shown(tmp_path):
         own_plan(tmp_path), model=Net, data=records, folder=tmp_path / "run"
     )
     assert not run.record.scores_are_of_members
+    # Nobody names groups there, and clients' labels weigh no score.
+    assert run.record.accuracy is not None
+    assert not run.record.accuracy_by_group
+    tuned = simulate.train(
+        own_plan(tmp_path),
+        model=Net,
+        data=records,
+        algorithm="DP-FedAvg-FT",
+        folder=tmp_path / "tuned",
+    )
+    # The models that were scored are of clients, without noise.
+    assert tuned.record.scores_are_of_members
     members = simulate.Data(
         arrays()["x"][:40], arrays()["y"][:40], arrays()["client"][:40]
     )
