@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 import zipfile
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
@@ -22,6 +23,8 @@ from privplan.plan import GroupPlan, Plan
 
 Files = dict[str, str]
 """Texts of the files by path."""
+_MOST_OF_NAME = 40
+"""Letters of a plan's name in that of a package, which is also a folder's."""
 
 
 def _text(name: str, **values: object) -> str:
@@ -59,7 +62,9 @@ def _task(plan: Plan) -> str:
     return _text("task.py", groups=_groups(plan), **_local(plan))
 
 
-def _readme(plan: Plan, needs: str, user_file: str, command: str) -> str:
+def _readme(
+    plan: Plan, needs: str, user_file: str, command: str, note: str = ""
+) -> str:
     return _text(
         "README.md",
         needs=needs,
@@ -67,7 +72,17 @@ def _readme(plan: Plan, needs: str, user_file: str, command: str) -> str:
         command=command,
         wheel=wheel_name(),
         groups=_groups(plan),
+        note=note,
     )
+
+
+def package_of(plan: Plan) -> str:
+    """Name of a project's package: one plan's code is never imported for another's.
+
+    Processes that outlive a run import each name once.
+    """
+    words = re.findall("[a-z0-9]+", plan.spec.name.lower())
+    return "_".join(["guarded", *words])[:_MOST_OF_NAME] + f"_{plan.digest[:8]}"
 
 
 def wheel_name() -> str:
@@ -113,18 +128,24 @@ def wheel() -> bytes:
 def _flower(plan: Plan, folder: Path) -> Files:
     nodes = f'--federation-config "num-supernodes={plan.spec.population}"'
     command = f"flwr run . --stream {nodes}"
+    package = package_of(plan)
     values = {
+        "package": package,
         "wheel": (folder / wheel_name()).as_uri(),
         "folder": json.dumps(str(folder)),
     }
     return {
         "pyproject.toml": _text("flower/pyproject.toml", **values),
-        "guarded/__init__.py": "",
-        "guarded/server_app.py": _text("flower/server_app.py"),
-        "guarded/client_app.py": _text("flower/client_app.py"),
-        "guarded/task.py": _task(plan),
+        f"{package}/__init__.py": "",
+        f"{package}/server_app.py": _text("flower/server_app.py", package=package),
+        f"{package}/client_app.py": _text("flower/client_app.py", package=package),
+        f"{package}/task.py": _task(plan),
         "README.md": _readme(
-            plan, "flwr[simulation]>=1.41,<1.43", "guarded/task.py", command
+            plan,
+            "flwr[simulation]>=1.41,<1.43",
+            f"{package}/task.py",
+            command,
+            _text("flower/note.md"),
         ),
     }
 

@@ -13,7 +13,7 @@ from base64 import urlsafe_b64decode
 
 import pytest
 
-from privplan.contrib.adapters.export import export
+from privplan.contrib.adapters.export import export, package_of
 from privplan.ledger import read_ledger
 from tests.command import privplan
 from tests.guard.plans import plan_of, two_groups
@@ -48,12 +48,16 @@ def files_of_wheel(wheel):
     return names
 
 
+PACKAGE = f"guarded_guarded_{two_groups(5).digest[:8]}"
+"""Of the plan named guarded."""
+
+
 @pytest.mark.parametrize(
     ("target", "names"),
     [
         (
             "flower",
-            ["guarded/client_app.py", "guarded/server_app.py", "guarded/task.py"],
+            [f"{PACKAGE}/{name}.py" for name in ("client_app", "server_app", "task")],
         ),
         ("nvflare", ["client.py", "job.py", "task.py"]),
         ("pfl", ["train.py"]),
@@ -83,10 +87,37 @@ def test_projects_are_complete(tmp_path, target, names):
         assert f"privplan @ {wheel.as_uri()}" in project["project"]["dependencies"]
         assert project["tool"]["flwr"]["app"]["config"] == {"folder": str(out)}
         assert project["tool"]["flwr"]["app"]["components"] == {
-            "serverapp": "guarded.server_app:app",
-            "clientapp": "guarded.client_app:app",
+            "serverapp": f"{PACKAGE}.server_app:app",
+            "clientapp": f"{PACKAGE}.client_app:app",
         }
+        assert "restart them after you change its code" in readme
         assert "num-supernodes=100" in readme
+
+
+def test_a_package_is_named_by_its_plan(tmp_path):
+    """What one process imports for a plan is not the code of another plan."""
+    sources = {}
+    for rounds in (5, 6):
+        project = tmp_path / str(rounds)
+        export(two_groups(rounds), "flower", project)
+        [package] = {path.parent.name for path in project.glob("*/*.py")}
+        settings = tomllib.loads((project / "pyproject.toml").read_text())
+        assert settings["project"]["name"] == package
+        sources[package] = "".join(
+            path.read_text() for path in project.glob(f"{package}/*_app.py")
+        )
+        assert f"from {package}.task import" in sources[package]
+    assert len(sources) == 2
+
+
+@pytest.mark.parametrize("name", ["2024: Müller & Söhne", "集計", "x" * 200])
+def test_a_package_of_any_name_can_be_imported(name):
+    plan = two_groups(5)
+    named = plan.model_copy(update={"spec": plan.spec.replace(name=name)})
+    package = package_of(named)
+    assert package.isidentifier()
+    assert package.isascii()
+    assert len(package) < 60
 
 
 def test_json_has_every_number(tmp_path):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from privplan.contrib.adapters.export import export
+from privplan.contrib.adapters.export import export, package_of
 from privplan.guard import Guard
 from privplan.guard.storage import MODEL, Storage
 from privplan.ledger import read_ledger
@@ -296,7 +296,8 @@ def test_a_deployment_is_killed_and_keeps_its_plan(tmp_path, version):
     project = tmp_path / "project"
     export(deployed_plan(), "flower", project)
     shutil.copy(
-        Path(__file__).parent / "flower_project" / "task.py", project / "guarded"
+        Path(__file__).parent / "flower_project" / "task.py",
+        project / package_of(deployed_plan()),
     )
     ledger = project / "run" / LEDGER
     before = []
