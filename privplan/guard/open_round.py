@@ -6,6 +6,7 @@ that sends twice counts once. Both happen before any noise is drawn.
 
 from __future__ import annotations
 
+import logging
 import math
 import operator
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,8 @@ import numpy as np
 from privplan.errors import InputError
 from privplan.guard.vectors import clip
 from privplan.plan import Plan
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,7 @@ class OpenRound:
         summand = self._summand(group, update)
         if self._length is None:
             self._length = summand.vector.size
+            self._warn_of_length(group, position)
         if summand.vector.size != self._length:
             rule = f"must have {self._length} numbers"
             raise InputError.one("update", rule, summand.vector.size)
@@ -132,6 +136,20 @@ class OpenRound:
     def totals(self) -> dict[str, GroupTotal]:
         """The totals of the groups with an update."""
         return {name: self.total(name) for name, sent in self._clients.items() if sent}
+
+    def _warn_of_length(self, group: str, position: int) -> None:
+        """Say who fixed a length for all that is not the plan's.
+
+        It is no fault: updates may hold a module's buffers beside its parameters.
+        """
+        planned = self._plan.spec.model.parameters
+        if self._length != planned:
+            text = (
+                "the first update, of client %d of %s, has %d numbers, model.parameters "
+                "of the plan is %d; from now on all must have %d "
+                "(Guard(..., coordinates=) fixes their number beforehand)"
+            )
+            _log.warning(text, position, group, self._length, planned, self._length)
 
     def _summand(self, group: str, update: np.ndarray) -> Summand:
         """The update of a client of the group as it enters the sum."""

@@ -195,7 +195,7 @@ def test_what_is_no_update_is_refused_in_a_line(client, update, rule, tmp_path):
 
 @pytest.mark.parametrize("coordinates", [SIZE, None])
 def test_one_client_does_not_decide_the_length_of_all(
-    coordinates, tmp_path, monkeypatch
+    coordinates, tmp_path, monkeypatch, caplog
 ):
     drawing(monkeypatch, range(20))
     with Guard(fixed(), tmp_path, coordinates=coordinates) as opened:
@@ -204,6 +204,10 @@ def test_one_client_does_not_decide_the_length_of_all(
             opened.add(1, "all", 3, np.ones(2))
             with pytest.raises(InputError, match="must have 2 numbers"):
                 opened.add(1, "all", 4, np.ones(SIZE))
+            # Who blocks all others is named, once.
+            [line] = caplog.messages
+            assert line.startswith("the first update, of client 3 of all, has 2 num")
+            assert f"model.parameters of the plan is {SIZE}" in line
             return
         for round_ in (1, 2):
             opened.draw(round_)
@@ -212,6 +216,7 @@ def test_one_client_does_not_decide_the_length_of_all(
             opened.add(round_, "all", 4, np.ones(SIZE))
             opened.release(round_)
             opened.record(round_)
+    assert not caplog.messages
 
 
 def test_after_the_first_release_its_length_stays(tmp_path, monkeypatch):
