@@ -23,8 +23,8 @@ from privplan.plan import GroupPlan, Plan
 
 Files = dict[str, str]
 """Texts of the files by path."""
-_MOST_OF_NAME = 40
-"""Letters of a plan's name in that of a package, which is also a folder's."""
+_MOST_OF_NAME = 23
+"""Letters before the digest in the name of an app, which Flower limits to 32."""
 
 
 def _text(name: str, **values: object) -> str:
@@ -59,7 +59,9 @@ def _local(plan: Plan) -> dict[str, object]:
 
 
 def _task(plan: Plan) -> str:
-    return _text("task.py", groups=_groups(plan), **_local(plan))
+    # The example trains 5 numbers; the others keep the length of the plan's updates.
+    unused = max(0, plan.spec.model.parameters - 5)
+    return _text("task.py", groups=_groups(plan), unused=unused, **_local(plan))
 
 
 def _readme(
@@ -82,7 +84,8 @@ def package_of(plan: Plan) -> str:
     Processes that outlive a run import each name once.
     """
     words = re.findall("[a-z0-9]+", plan.spec.name.lower())
-    return "_".join(["guarded", *words])[:_MOST_OF_NAME] + f"_{plan.digest[:8]}"
+    name = "_".join(["guarded", *words])[:_MOST_OF_NAME].rstrip("_")
+    return f"{name}_{plan.digest[:8]}"
 
 
 def wheel_name() -> str:
@@ -131,6 +134,7 @@ def _flower(plan: Plan, folder: Path) -> Files:
     package = package_of(plan)
     values = {
         "package": package,
+        "app": package.replace("_", "-"),
         "wheel": (folder / wheel_name()).as_uri(),
         "folder": json.dumps(str(folder)),
     }

@@ -387,7 +387,10 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
         try:
             arrays = self._restore() or initial_arrays
             extra["evaluate_fn"] = evaluate_fn and evaluated
-            return super().start(grid, arrays, rounds, **extra)
+            done = super().start(grid, arrays, rounds, **extra)
+            # All rounds were booked before: no step was left to make.
+            done.arrays = done.arrays or arrays
+            return done
         except PrivacyBudgetExhausted as ended:
             last = self.guard.round - 1
             text = "Training ends after round %d, the last that is paid: %s"

@@ -11,12 +11,13 @@ import venv
 import zipfile
 from base64 import urlsafe_b64decode
 
+import numpy as np
 import pytest
 
 from privplan.contrib.adapters.export import export, package_of
 from privplan.ledger import read_ledger
 from tests.command import privplan
-from tests.guard.plans import plan_of, two_groups
+from tests.guard.plans import SIZE, plan_of, two_groups
 
 
 def exported(folder, target, **changes):
@@ -90,8 +91,25 @@ def test_projects_are_complete(tmp_path, target, names):
             "serverapp": f"{PACKAGE}.server_app:app",
             "clientapp": f"{PACKAGE}.client_app:app",
         }
+        assert 'numpy.load("model.npz")' in readme
         assert "restart them after you change its code" in readme
         assert "num-supernodes=100" in readme
+
+
+@pytest.mark.parametrize("target", ["flower", "nvflare"])
+def test_the_model_of_an_example_has_the_length_of_the_plan(tmp_path, target):
+    """A fit of five numbers within the model of the plan, whose rest it leaves."""
+    export(two_groups(5), target, tmp_path)
+    [source] = tmp_path.glob("**/task.py")
+    task = {}
+    exec(compile(source.read_text(), str(source), "exec"), task)
+    model = task["initial_model"]()
+    assert sum(array.size for array in model.values()) == SIZE
+    trained = task["train"](model, task["load_data"](3))
+    assert {name: array.shape for name, array in trained.items()} == {
+        name: array.shape for name, array in model.items()
+    }
+    assert trained["weight"].any()
 
 
 def test_a_package_is_named_by_its_plan(tmp_path):
@@ -102,7 +120,7 @@ def test_a_package_is_named_by_its_plan(tmp_path):
         export(two_groups(rounds), "flower", project)
         [package] = {path.parent.name for path in project.glob("*/*.py")}
         settings = tomllib.loads((project / "pyproject.toml").read_text())
-        assert settings["project"]["name"] == package
+        assert settings["project"]["name"] == package.replace("_", "-")
         sources[package] = "".join(
             path.read_text() for path in project.glob(f"{package}/*_app.py")
         )
@@ -116,8 +134,8 @@ def test_a_package_of_any_name_can_be_imported(name):
     named = plan.model_copy(update={"spec": plan.spec.replace(name=name)})
     package = package_of(named)
     assert package.isidentifier()
-    assert package.isascii()
-    assert len(package) < 60
+    # Flower takes letters, digits and hyphens, 32 at most.
+    assert re.fullmatch("[a-z][a-z0-9_]{0,31}", package)
 
 
 def test_json_has_every_number(tmp_path):
@@ -215,6 +233,10 @@ def test_a_project_runs_by_its_readme_in_an_empty_environment(tmp_path, target):
     for _ in range(2):
         done = subprocess.run(command, timeout=600, check=False, **options)
         assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-1000:]
+    if target == "flower":
+        assert "trained 3 rounds; numpy.load(" in done.stdout
+        with np.load(project / "model.npz") as model:
+            assert model["weight"].any()
 
     verdict = subprocess.run("privplan verify run", check=False, **options)
     assert verdict.stdout.startswith("kept as recorded"), (

@@ -73,6 +73,11 @@ def test_flower_runs_keep_their_plan(tmp_path, version):
     for group in verdict.groups:
         assert group.realised_upper == group.planned
 
+    # A finished run, started again, returns its last model.
+    again = run(command(python, tmp_path))
+    assert lines_of(again.stdout)[-1] == {"saved": 2, "rounds": ROUNDS}
+    assert printed_accuracies(again)[-1] == accuracies[-1]
+
 
 @pytest.mark.parametrize("strategy", ["FedAdam", "FedAvgM", "FedYogi", "FedAdagrad"])
 def test_server_optimisers_work_on_the_noised_mean(tmp_path, strategy):
