@@ -346,7 +346,7 @@ def forecaster(path: str) -> Forecaster:
 def forecaster_with(
     path: str, anchor: str | None, coverage: Path | str | Mapping[str, Any] | None
 ) -> Forecaster:
-    """The forecaster of a file, anchored by PLAN.json=ACCURACY where there is one."""
+    """The forecaster of a file, anchored by PLAN.json=PERCENT where there is one."""
     if anchor is None:
         return forecaster(path)
     where, _, text = anchor.rpartition("=")
@@ -354,8 +354,8 @@ def forecaster_with(
         percent = float(text)
     except ValueError:
         percent = math.nan
-    if not where or not 0 < percent < 100:
-        rule = "must be PLAN.json=ACCURACY, the accuracy in percent between 0 and 100"
+    if not where or not 1 <= percent < 100:
+        rule = "must be PLAN.json=PERCENT, a percentage from 1 to below 100"
         raise InputError.one("known_accuracy", rule, anchor)
     table = ProxyTable.load(path)
     plan = Plan.load(Path(where))

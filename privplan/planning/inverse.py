@@ -326,8 +326,12 @@ def _check(spec: Spec, targets: Mapping[str, float], forecasts: bool) -> None:
                 f"{', '.join(OF_GROUP)}{did_you_mean(name, names)}"
             )
             faults.append(Fault("for", rule, target))
-        elif is_percent and not 0 < goal < 100:
-            faults.append(Fault("for", "must be in (0, 100) percent", target))
+        elif is_percent and not 1 <= goal < 100:
+            rule = "must be a percentage from 1 to below 100"
+            # Whoever means a share would get a plan for less than one percent.
+            if 0 < goal < 1:
+                rule += f"; {goal:g} is less than 1%: write {name}={100 * goal:g}"
+            faults.append(Fault("for", rule, target))
         elif not 0 < goal < math.inf:
             faults.append(Fault("for", "must be positive and finite", target))
         elif is_percent and not forecasts:
@@ -484,9 +488,18 @@ def _answer(plan: Plan, values: Unknown, stretch: Stretch, question: str) -> str
         if beyond is None:
             beyond = _OF_GROUP[values.name.rpartition(".")[2]]
         note += f", where the search ends; {beyond} may meet it, too"
+    elif values.name == "clients" and _is_whole_cohort(plan.spec):
+        cohort = plan.spec.expected_cohort
+        note += f", the fewest for a cohort of {cohort:g}; a smaller one may need fewer"
     if stretch.costliest is not None:
         note += f"; it is met up to {values.shown(stretch.costliest)}"
     return note
+
+
+def _is_whole_cohort(spec: Spec) -> bool:
+    """Whether a round takes all clients, up to what the search rounds."""
+    rounded = len(spec.groups) + _TOLERANCE * spec.population
+    return spec.population - rounded <= spec.expected_cohort
 
 
 def _noise_in_both_units(plan: Plan) -> str:

@@ -11,7 +11,12 @@ from privplan.errors import InputError
 from privplan.forecast import features
 from privplan.forecast.coverage import Coverage, even_coverage, read_coverage
 from privplan.forecast.curve import Point
-from privplan.forecast.model import Anchor, Forecaster, with_forecast
+from privplan.forecast.model import (
+    Anchor,
+    Forecaster,
+    forecaster_with,
+    with_forecast,
+)
 from privplan.forecast.proxy_table import ProxyTable
 from privplan.forecast.target import forecast_lines, reached_line
 from privplan.plan import Plan
@@ -322,3 +327,8 @@ def test_a_coverage_that_is_none_is_refused(two_groups, coverage, fault):
     with pytest.raises(InputError) as refused:
         read_coverage(coverage, two_groups.spec, 4)
     assert str(refused.value).startswith(fault)
+
+
+def test_a_known_accuracy_is_no_share():
+    with pytest.raises(InputError, match="a percentage from 1 to below 100"):
+        forecaster_with("proxy.json", "plan.json=0.8", None)

@@ -1,6 +1,7 @@
 """Inverse questions: uploads, noise, fixed multipliers, and budgets stated as risks."""
 
 import math
+import re
 from typing import Any
 
 import pytest
@@ -226,6 +227,27 @@ def test_ends_of_the_values_that_meet_a_target(cost, expected):
 def test_uploads_that_cannot_be_planned(changes, uploads, line):
     with pytest.raises(InputError, match=f"^{line}"):
         with_uploads(_spec(*TWO, **changes), uploads)
+
+
+@pytest.mark.parametrize("name", ["accuracy", "strict.accuracy"])
+def test_a_share_is_no_accuracy_in_percent(name):
+    line = (
+        "for: must be a percentage from 1 to below 100; 0.8 is less than 1%: "
+        f"write {name}=80, found '{name}=0.8'"
+    )
+    with pytest.raises(InputError, match=f"^{re.escape(line)}$"):
+        solve_for(_spec(*TWO), {name: 0.8}, forecast=lambda plan: plan)
+
+
+def test_clients_end_at_the_cohort_and_say_so():
+    plan = solve_for(_spec(*TWO), {"noise": 100.0}, "clients")
+    cohort = plan.spec.expected_cohort
+    assert plan.spec.population == pytest.approx(cohort, abs=len(TWO))
+    assert f", the fewest for a cohort of {cohort:g}; a smaller" in plan.warnings[0]
+    assert (
+        "the fewest"
+        not in solve_for(_spec(*TWO), {"noise": 0.08}, "clients").warnings[0]
+    )
 
 
 def test_too_few_uploads_are_infeasible_however_they_are_asked_for():
