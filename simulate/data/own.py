@@ -163,6 +163,8 @@ class Data(Guided, metaclass=GuidedKind):
                 "data.test", f"must be for {self.task}", self.test.task
             )
         self.class_names()
+        if self.test is not None:
+            _warn_of_training_records(self, self.test)
 
     @classmethod
     def load(cls, source: Path | str, **options: Unpack[FileOptions]) -> Data:
@@ -560,6 +562,34 @@ def _test_faults(data: Data, test: Data) -> Iterator[Fault]:
     if trained_type != tested_type:
         rule = f"must have records like the training records, {trained_type}"
         yield Fault("data.test", rule, tested_type)
+
+
+def _warn_of_training_records(data: Data, test: Data) -> None:
+    """Say how many test records have inputs and label of a training record.
+
+    It is no fault: two people may well have the same few values.
+    """
+    trained_on = set(_identities(data))
+    repeated = sum(identity in trained_on for identity in _identities(test))
+    if repeated:
+        text = (
+            "%d of %d test records are also training records, with the same inputs "
+            "and label: their scores say little about other records"
+        )
+        _log.warning(text, repeated, len(test.records))
+
+
+def _identities(data: Data) -> list[int]:
+    """A hash of each record with its label [n], which equal ones share."""
+    labels = [str(label).encode() for label in data._labels]
+    if data.targets is not None:
+        targets = data.targets.reshape(len(data.targets), -1).numpy()
+        labels = [row.tobytes() for row in targets]
+    records = data.records.reshape(len(data.records), -1).numpy()
+    return [
+        hash((record.tobytes(), label))
+        for record, label in zip(records, labels, strict=True)
+    ]
 
 
 def _groups(clients: np.ndarray | None, group: Any) -> dict[str, str]:

@@ -17,6 +17,7 @@ from privplan.plan import Plan
 from privplan.processes import in_processes
 from privplan.record import RunRecord
 from simulate.data.columns import read_csv
+from simulate.data.own import Data
 from simulate.data.own_files import DataOptions
 from simulate.data.sources import load_own
 from simulate.data.user_code import imported
@@ -366,6 +367,32 @@ def test_test_records_of_other_clients_are_named(workplace, monkeypatch, tmp_pat
     done = simulate(f"{words} --model own_code:Net -o {tmp_path / 'run'}", privplan)
     warning = "300 of 400 test records are of clients whose group is not named"
     assert warning in done.stderr
+
+
+def test_test_records_that_are_training_records_are_counted(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{number},{number % 2},p{number}" for number in range(8)]
+    header = "dose,ill,patient"
+    Path("train.csv").write_text("\n".join([header, *rows]) + "\n")
+    # Two are trained on, one has another label, one is new; names do not count.
+    test_rows = ["0,0,q0", "3,1,q1", "5,0,q2", "9,1,q3"]
+    Path("test.csv").write_text("\n".join([header, *test_rows]) + "\n")
+    words = "check-data train.csv --label ill --client patient --statistics none"
+    done = run(f"{words} --test test.csv")
+    assert done.exit_code == 0
+    assert "2 of 4 test records are also training records" in done.stderr
+    assert "training records" not in run(words).stderr
+
+
+@pytest.mark.parametrize("task", ["regression", "multi-label"])
+def test_targets_are_compared_like_labels(task, caplog):
+    x = np.arange(12, dtype="f4").reshape(6, 2)
+    y = np.arange(6) % 2
+    y = y[:, None] if task == "multi-label" else y.astype("f4")
+    test = Data(x[:4], np.concatenate([y[:3], 1 - y[3:4]]), task=task)
+    Data(x, y, test=test, task=task)
+    [line] = caplog.messages
+    assert line.startswith("3 of 4 test records are also training records")
 
 
 @pytest.mark.slow
