@@ -474,6 +474,18 @@ def refuse_inside_run(run: Path, output: Path) -> None:
         raise InputError.one("output", rule, str(output))
 
 
+def refuse_inside_runs(*outputs: Path | str | None) -> None:
+    """Raise where an output would lie in any run folder.
+
+    Raises:
+        InputError: naming the output.
+    """
+    for output in outputs:
+        if output is not None:
+            for folder in Path(output).resolve().parents:
+                refuse_inside_run(folder, Path(output))
+
+
 def run_folder(run: Any) -> Path:
     """The folder of a run.
 

@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -252,6 +253,7 @@ def solve_command(
     from privplan.planning.alternatives import attention_lines
     from privplan.planning.recipe import replaced_lines
     from privplan.proven import proof_program, with_proofs
+    from privplan.record import refuse_inside_runs
     from privplan.spec.spec import Spec
 
     if prove:
@@ -272,6 +274,7 @@ def solve_command(
 
     # Files that are read stay; a picture of an unknown kind is refused before solving.
     refuse_overwriting(question.inputs(problem, spec), (output, plot))
+    refuse_inside_runs(output, plot)
     if plot is not None:
         from privplan.report.style import picture_name
 
@@ -283,7 +286,9 @@ def solve_command(
     findings: dict[str, Finding] = {}
     if prove:
         solved, findings = with_proofs(solved)
+    replaced = None
     if output is not None:
+        replaced = _replaced(solved, Path(output))
         solved.save(output)
     if plot is not None:
         solved.plot().save(plot)
@@ -297,12 +302,29 @@ def solve_command(
         _show_next(solved, output, details)
 
     warnings = [*solved.warnings, *attention_lines(solved)]
+    if replaced is not None:
+        warnings.append(replaced)
     warnings += replaced_lines(data, solved)
     initial = solved.spec.model.initial
     if initial is not None:
         warnings += initial.warnings()
     for warning in warnings:
         render.warn(warning)
+
+
+def _replaced(plan: Plan, output: Path) -> str | None:
+    """That a plan takes the place of a plan for another spec; else None."""
+    from privplan.plan import Plan
+
+    # What is there is replaced, whatever it is.
+    with suppress(InputError):
+        earlier = Plan.load(output)
+        if earlier.spec.name != plan.spec.name:
+            return (
+                f"replaced {output}, which was plan {earlier.digest[:12]} of spec "
+                f"{earlier.spec.name}"
+            )
+    return None
 
 
 def _show(

@@ -8,6 +8,7 @@ import yaml
 
 from privplan.cli import main
 from privplan.plan import Plan
+from privplan.record import RECORD
 from privplan.spec.spec import Spec
 from tests.command import answer, privplan, refused
 from tests.planning.problems import members, spec_data
@@ -71,6 +72,35 @@ def test_no_file_that_is_read_is_written_over(option, tmp_path):
         line = refused("solve", spec, option, place)
         assert line.startswith("output: must be another file than what is read")
         assert Spec.load(spec).population == 500
+
+
+@pytest.mark.parametrize("option", ["-o", "--plot"])
+def test_nothing_is_written_into_a_run(option, tmp_path):
+    """The plan of a run is what its verdict is about."""
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / RECORD).write_text("{}")
+    (run / "plan.json").write_text("{}")
+    spec = spec_in(tmp_path)
+    for name in ("plan.json", "pictures/plan.png"):
+        line = refused("solve", spec, option, run / name)
+        assert line.startswith("output: must be outside the run folder")
+    assert sorted(path.name for path in run.iterdir()) == ["plan.json", RECORD]
+    assert (run / "plan.json").read_text() == "{}"
+
+
+def test_a_plan_of_another_spec_that_is_replaced_is_named(tmp_path):
+    output = tmp_path / "plan.json"
+    answer("solve", spec_in(tmp_path, name="first"), "-o", output)
+    digest = Plan.load(output).digest
+    done = privplan("solve", spec_in(tmp_path, name="second"), "-o", output)
+    assert done.exit_code == 0
+    assert Plan.load(output).spec.name == "second"
+    line = f"replaced {output}, which was plan {digest[:12]} of spec first"
+    assert line in done.stderr
+    # A spec that is solved anew replaces its own plan.
+    spec = spec_in(tmp_path, name="second", rounds=7)
+    assert "replaced" not in privplan("solve", spec, "-o", output).stderr
 
 
 @pytest.mark.parametrize(("low", "high"), [(1e-12, 4.0), (1.0, 1e30)])
