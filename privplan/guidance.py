@@ -261,12 +261,23 @@ def explained_call(function: F) -> F:
             return function(*values, **named)
         except TypeError as error:
             # Raised inside of the function, it is no fault of the call.
-            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+            if _fits(function, values, named):
                 raise
             called_as = function.__qualname__.removesuffix(".__init__")
             raise _wrong_call(function, called_as, error, named) from None
 
     return called  # type: ignore[return-value]
+
+
+def _fits(
+    function: Callable[..., Any], values: tuple[Any, ...], named: Mapping[str, Any]
+) -> bool:
+    """Whether a function takes these arguments, whatever it makes of them."""
+    try:
+        inspect.signature(function).bind(*values, **named)
+    except TypeError:
+        return False
+    return True
 
 
 def _wrong_call(

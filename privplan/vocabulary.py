@@ -345,6 +345,9 @@ retries retry max_retries fault_tolerance requeue
     the same command resumes what is not finished
 batch_clients clients_per_batch chunk_size chunk client_chunk clients_per_chunk
     how many clients train at once follows from the memory
+train.mu train.prox train.proximal train.rho train.radius train.temperature train.lam \
+train.kappa train.head_rate train.smoothing
+    a hyperparameter of a method: write hyperparameters={"NAME": NUMBER}
 mu prox proximal rho radius temperature lambda lam kappa head_rate smoothing
     a hyperparameter of a method is set by --set NAME=NUMBER; simulate --algorithms \
 lists methods and theirs

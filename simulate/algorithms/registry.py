@@ -45,7 +45,7 @@ from simulate.recipe import (
     of_client_updates,
 )
 from simulate.server import SERVER_OPTIMISERS, server_of
-from simulate.signatures import require_types, typed
+from simulate.signatures import hints_of, require_types, typed
 
 # Entry-point group of algorithms from other distributions.
 GROUP = "privplan.algorithms"
@@ -93,6 +93,9 @@ class Hyperparameter:
     low: float = 0.0  # least value
     high: float = math.inf  # largest value
     integer: bool = False  # whether only integers are allowed
+
+    def __post_init__(self) -> None:
+        require_types(vars(self), hints_of(Hyperparameter), "hyperparameter.")
 
     def fault(self, name: str, value: float) -> Fault | None:
         """The rule that a value breaks; None when it is allowed."""

@@ -1,5 +1,6 @@
 """What newcomers guess is answered: what is meant comes first, and what to do."""
 
+import importlib
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError
@@ -10,6 +11,7 @@ import pytest
 
 import privplan as privplan_package
 from privplan.errors import PrivplanError
+from privplan.guard import Guard
 from privplan.plan import Plan
 from privplan.planning.recipe import relative_noise
 from privplan.planning.sweep import parse_vary, sweep
@@ -384,6 +386,16 @@ def test_a_guess_on_runs_is_led_on(words, line):
             "; each of several takes a call of its own",
         ),
         ("simulate.train('p', data='a.csv')", "simulate.Data.load(path, label=...)"),
+        (
+            "simulate.train('p', mu=0.5)",
+            'write hyperparameters={"NAME": NUMBER}, found 0.5',
+        ),
+        (
+            "importlib.import_module('simulate.algorithms.registry')"
+            ".Hyperparameter(0.1, 0, 10)",
+            "hyperparameter.meaning: must be text, found 0",
+        ),
+        ("Guard(PLAN, FOLDER / 'run').epsilon()", "'group'; it takes group"),
         ("simulate.Data(Table())", "write simulate.Data.from_table(table, label=...)"),
         ("simulate.compare('p', ['planned'], output='b')", "write folder"),
         ("simulate.compare('p', ['planned'], workers=2)", "write jobs"),
@@ -398,7 +410,8 @@ def test_a_guess_in_python_is_led_on(guess, line, folder):
     plan = Plan.load(folder / "plan.json")
     table = type("Table", (), {"iloc": ()})
     names = {"privplan": privplan_package, "simulate": simulate}
-    names |= {"PLAN": plan, "Table": table}
+    names |= {"PLAN": plan, "Table": table, "Guard": Guard, "importlib": importlib}
+    names["FOLDER"] = folder
     with pytest.raises((AttributeError, KeyError, PrivplanError)) as caught:
         eval(guess, names)
     assert line in str(caught.value)
