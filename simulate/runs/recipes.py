@@ -77,35 +77,52 @@ def _by_themselves(
     requests = {name: replace(base, algorithm=name) for name in algorithms}
     lines = []
     for name, request in requests.items():
-        for line in recipe_of_own(request):
+        values = _values_of_recipe(request)
+        if values:
             spec = without_recipe(base.plan.spec.model_dump(mode="json"))
             plan = solve(Spec.parse(spec), second_opinion=False)
             requests[name] = replace(request, plan=plan)
-            lines.append(line.replace(_WITH, _WITHOUT) + "; recipe ours gives it")
+            lines.append(
+                f"{ALGORITHMS.get(name).name} trains as written; left out: the plan's recipe "
+                f"({', '.join(values)}), which recipe ours gives it"
+            )
     return requests, lines
-
-
-_WITH = "trains with the plan's recipe"
-_WITHOUT = "trains as written, without the plan's recipe"
 
 
 def recipe_of_own(request: Request) -> list[str]:
     """One line that says which recipe a method of the user's gets; none for others."""
+    values = _values_of_recipe(request)
+    if not values:
+        return []
+    server = _own_server(request)
+    if server is not None:
+        values.append(f"its own server {server} in place of the recipe's")
+    name = ALGORITHMS.get(request.algorithm).name
+    return [f"{name} trains with the plan's recipe: {', '.join(values)}"]
+
+
+def _own_server(request: Request) -> str | None:
+    """The server of a method, which replaces that of a recipe; None without."""
+    entry = ALGORITHMS.get(request.algorithm)
+    server = entry.composed(request.plan, request.hyperparameters).server
+    return None if server.name == "add" else server.name
+
+
+def _values_of_recipe(request: Request) -> list[str]:
+    """What the plan's recipe is for a method of the user's; nothing for others."""
     entry = ALGORITHMS.get(request.algorithm)
     spec = request.plan.spec
     decided = _decided(spec)
     if not (entry.is_own and entry.executes(request.plan) and decided):
         return []
     values = [f"clipping norm {spec.clipping_norm:.4g}"]
-    server = entry.composed(request.plan, request.hyperparameters).server
-    if server.name != "add":
-        values.append(f"its own server {server.name} in place of the recipe's")
-        return [f"{entry.name} {_WITH}: {', '.join(values)}"]
+    if _own_server(request) is not None:
+        return values
     if "server" in decided and spec.server is not None:
         values.append(f"server step {spec.server.learning_rate or 1.0:.4g}")
     if "averaging" in decided and spec.averaging is not None:
         values.append(f"averaging {spec.averaging.method}")
-    return [f"{entry.name} {_WITH}: {', '.join(values)}"]
+    return values
 
 
 def _decided(spec: Spec) -> Sequence[str]:

@@ -168,10 +168,9 @@ def test_an_own_method_goes_without_the_recipe_unless_asked(plan, mine):
     bare = requests["Mine"].plan.spec
     assert bare.server is None
     assert bare.averaging is None
-    assert line.startswith(
-        "Mine trains as written, without the plan's recipe: clipping"
-    )
-    assert line.endswith("; recipe ours gives it")
+    begin = "Mine trains as written; left out: the plan's recipe (clipping norm"
+    assert line.startswith(begin)
+    assert line.endswith("), which recipe ours gives it")
     with_recipe, _ = with_recipes(base, ["Mine"], "ours")
     assert with_recipe["Mine"].plan is plan
     # One run executes the plan that it is given, and says what is in it.
