@@ -241,7 +241,8 @@ def booking_of(
     if verdict.failed and not infinite:
         first = verdict.failed[0]
         reason = f"{folder}: {first.name}: {first.reason}"
-        raise BrokenRunError(str(Fault("run", "must not be broken", reason)))
+        rule = "must not be broken (--infinite books one that was published)"
+        raise BrokenRunError(str(Fault("run", rule, reason)))
     cost = supported_cost(verdict)
     return booking(
         recorded, folder, population, verdict.outcome, cost, level=verdict.level

@@ -132,7 +132,8 @@ def test_a_broken_run_is_refused_with_exit_code_4_in_one_line(tmp_path):
     folder = run(tmp_path / "run", records=_halved(releases(two_groups())))
     book = tmp_path / "b"
     line = refused("book", "add", folder, "--address", book, code=4)
-    assert line.startswith("run: must not be broken, found")
+    rule = "must not be broken (--infinite books one that was published)"
+    assert line.startswith(f"run: {rule}, found")
     assert "noise drawn: round 1" in line
     assert not book.exists()
     with pytest.raises(BrokenRunError):
