@@ -22,7 +22,9 @@ from privplan.values import Named, Shown
 # Two intervals are only called apart when the gap is more than rounding in either.
 _RELATIVE_GAP = 1e-6
 _PROVEN = ("two-sided bound", "upper bound")
-_NO_BOUNDS = ("approximation", "published formula")
+NO_BOUND_HERE = "published formula, no bound here"
+"""Kind of a row of a formula whose conditions fail."""
+_NO_BOUNDS = ("approximation", "published formula", NO_BOUND_HERE)
 # Ends the kind of a row that bounds the epsilon of one run alone.
 OF_ONE_RUN = ", one run"
 
@@ -44,8 +46,9 @@ class CertificateRow(BaseModel):
         version: library and version that computed the row.
         guarantee: whether a plan may rest on ``epsilon_upper``.
         kind: what the bounds are: ``two-sided bound``, ``upper bound``, ``second
-            opinion``, ``approximation`` or ``published formula``, with ``OF_ONE_RUN``
-            where the guarantee is of the best of several runs and this row is not.
+            opinion``, ``approximation``, ``published formula`` or ``NO_BOUND_HERE``,
+            with ``OF_ONE_RUN`` where the guarantee is of the best of several runs and
+            this row is not.
         unit: whom epsilon protects; left out of JSON for ``client``.
     """
 

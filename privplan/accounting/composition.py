@@ -15,7 +15,13 @@ from typing import Any
 
 from privplan.accounting.accountant import checked_relation, fast_accountants
 from privplan.accounting.calibrate import MOST_ROUNDS, calibrate, parameter_faults
-from privplan.accounting.certificate import Certificate, certify, disagreements, laws
+from privplan.accounting.certificate import (
+    NO_BOUND_HERE,
+    Certificate,
+    certify,
+    disagreements,
+    laws,
+)
 from privplan.accounting.closed_form import ClosedFormAccountant, failed_conditions
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.accounting.tradeoff import TradeOff, profile_of, tradeoff
@@ -78,6 +84,8 @@ class Composition:
         if any(row.accountant == ClosedFormAccountant.name for row in rows):
             failed = failed_conditions(self.history, self.delta, self.relation)
             warnings += [f"closed_form is not a bound here: {line}" for line in failed]
+            if failed:
+                rows = _without_bound(rows)
         if not any(row.is_proven for row in rows):
             warnings.append(
                 "no accountant here has a proven bound, so .epsilon is infinite; pld has one"
@@ -114,6 +122,18 @@ class Composition:
                     f"nearest ratio is {max(round(cohort), 1) / clients:.6g}"
                 )
         return warnings
+
+
+def _without_bound(rows: Certificate) -> Certificate:
+    """Rows in which that of the closed form says that it bounds nothing."""
+    marked = Certificate(
+        row.model_copy(update={"kind": NO_BOUND_HERE})
+        if row.accountant == ClosedFormAccountant.name
+        else row
+        for row in rows
+    )
+    marked.notes = rows.notes
+    return marked
 
 
 def checked_law(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from privplan.accounting.accountant import at_most
 from privplan.accounting.calibrate import PLD
-from privplan.accounting.certificate import CertificateRow
+from privplan.accounting.certificate import NO_BOUND_HERE, CertificateRow
 from privplan.accounting.release import named_law, with_article
 from privplan.accounting.tradeoff import LEVELS
 from privplan.plan import ComparedLaw, GroupPlan, Plan, book_lines
@@ -215,6 +215,21 @@ def _at_least(row: CertificateRow) -> str:
     return six(row.epsilon_lower, False)
 
 
+def _at_most(row: CertificateRow) -> str:
+    """The upper bound of a row, or what stands there in its place."""
+    shown = f"{_about(row)}{six(row.epsilon_upper)}"
+    if row.kind == NO_BOUND_HERE:
+        return f"{shown} (no bound)"
+    return shown
+
+
+def _role(row: CertificateRow) -> str:
+    """What a row is for; that it bounds nothing stands beside its number."""
+    if row.guarantee:
+        return "guarantee"
+    return "published formula" if row.kind == NO_BOUND_HERE else row.kind
+
+
 def certificate_table(
     rows: Sequence[CertificateRow], identity: str = "", findings: Findings | None = None
 ) -> Table:
@@ -229,11 +244,11 @@ def certificate_table(
         "group": "group",
         "accountant": "accountant",
         "at least": _at_least,
-        "at most": lambda row: f"{_about(row)}{six(row.epsilon_upper)}",
+        "at most": _at_most,
         "delta": lambda row: f"{row.delta:.3g}",
         "law": "law",
         "relation": "relation",
-        "role": lambda row: "guarantee" if row.guarantee else row.kind,
+        "role": _role,
     }
     if findings:
         proofs = findings

@@ -8,7 +8,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
+import privplan
 from privplan.accounting import closed_form
+from privplan.accounting.certificate import NO_BOUND_HERE
 from privplan.accounting.gdp import (
     GdpAccountant,
     central_limit,
@@ -19,6 +21,7 @@ from privplan.accounting.gdp import (
 from privplan.accounting.rdp import ORDERS, rdp_of_release
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.errors import InputError, UnsupportedError
+from privplan.report.tables import certificate_table
 
 AR = Relation.ADD_REMOVE
 RO = Relation.REPLACE_ONE
@@ -31,6 +34,26 @@ def test_delta_at_a_value_by_hand():
     # Phi(0) - e^(1/2) Phi(-1) at mu = 1, epsilon = 1/2.
     expected = 0.5 - math.exp(0.5) * 0.5 * math.erfc(1 / math.sqrt(2))
     assert math.exp(log_delta_of(1.0, 0.5)) == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_formula_outside_its_conditions_is_marked():
+    """Its number lies below what an attacker surely reaches, and says so."""
+    mechanism = {"sampling_ratio": 0.1, "rounds": 20, "delta": 1e-5}
+    swapped = {"sampling": "fixed_size", "relation": "replace_one"}
+    rows = privplan.account(noise_multiplier=0.8, **mechanism, **swapped)
+    formula = rows["closed_form"][0]
+    assert formula.epsilon_upper < rows["pld"][0].epsilon_lower
+    assert formula.kind == NO_BOUND_HERE
+    assert not formula.is_bound
+    assert rows.notes
+    table = certificate_table(rows)
+    [line] = [line for line in table.rows if "closed_form" in line]
+    assert line[table.columns.index("at most")].endswith(" (no bound)")
+
+    # Without sampling it needs no condition.
+    mechanism["sampling_ratio"] = 1.0
+    [formula] = privplan.account(noise_multiplier=5, **mechanism)["closed_form"]
+    assert formula.kind == "published formula"
 
 
 def test_central_limit_formula():

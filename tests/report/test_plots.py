@@ -157,4 +157,4 @@ def test_a_picture_of_upper_bounds_shows_no_approximation():
     for name in ("gdp", "closed_form"):
         assert name not in panel.alt
     [line] = [line for line in view.lines if "no bound" in line]
-    assert "gdp (approximation), closed_form (published formula)" in line
+    assert "gdp (approximation), closed_form (published formula, no bound" in line
