@@ -246,7 +246,9 @@ def _loaded_comparison(folder: Path) -> _Comparison:
 def _of_comparison(folder: Path) -> Content:
     plans = [Plan.load(path) for path in sorted(folder.glob(f"*/*/{PLAN}"))]
     if not plans:
-        rule = "must be a plan file, a run folder or a comparison's folder"
+        rule = (
+            "must be a plan file, a run folder, a comparison's folder or a budget book"
+        )
         raise InputError.one("report", rule, str(folder))
     comparison = _loaded_comparison(folder)
     methods = comparison.methods

@@ -76,9 +76,9 @@ class DataOptions:
 
 
 def _table(path: Path, options: DataOptions, test: Data | None) -> Data:
-    """Data in a CSV or Parquet file."""
+    """Data in a CSV, TSV or Parquet file."""
     columns: Columns = (
-        read_csv(path) if path.suffix.lower() == ".csv" else read_parquet(path)
+        read_parquet(path) if path.suffix.lower() == ".parquet" else read_csv(path)
     )
     if options.is_of_others:
         columns, options = _without_clients(columns, options)
@@ -390,7 +390,7 @@ def _groups_csv(options: DataOptions) -> dict[str, str] | None:
 
 Reader = Callable[[Path, DataOptions, Data | None], Data]
 _READERS: Mapping[str, Reader] = MappingProxyType(
-    {".npz": _npz, ".csv": _table, ".parquet": _table}
+    {".npz": _npz, ".csv": _table, ".tsv": _table, ".parquet": _table}
 )
 """Readers of files by suffix."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
@@ -63,7 +64,11 @@ def _test_data(path: Path, options: DataOptions, read: Reader) -> Data | None:
         form = f"a {path.suffix} file"
         is_alike = test.suffix == path.suffix
     if not is_alike:
-        raise InputError.one("test", f"must be {form}, like the data", str(test))
+        rule = f"must be {form}, like the data"
+        # Whoever means a share of the records finds how to name it.
+        if re.fullmatch(r"0?\.\d+", str(test)):
+            rule += f"; --test-share {test} splits off that share of the data"
+        raise InputError.one("test", rule, str(test))
     of_test = replace(options, test=None, test_share=None, groups=None)
     try:
         return read(test, of_test, None)

@@ -148,7 +148,7 @@ def test_the_command_writes_a_page_and_refuses_other_input(folder, tmp_path, und
     for arguments, rule in (
         (
             [tmp_path],
-            "report: must be a plan file, a run folder or a comparison's folder",
+            "report: must be a plan file, a run folder, a comparison's folder or a",
         ),
         ([folder / "plan.json", "--format", "pdf"], "'pdf' is not one of"),
         ([folder / "run", "-o", folder / "run" / "ledger.jsonl"], "output: must be"),

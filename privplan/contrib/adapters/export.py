@@ -15,7 +15,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from privplan.errors import InputError
+from privplan.errors import InputError, one_of
 from privplan.files import write_bytes, write_text
 from privplan.guard.opening import check_settings
 from privplan.guard.rounds import planned_noise_std, planned_shares
@@ -263,10 +263,11 @@ TARGETS: dict[str, Callable[[Plan, Path], Files]] = {
 
 def export(plan: Plan, target: str, folder: Path) -> list[Path]:
     """Write the project of a framework, with the plan."""
-    if target not in TARGETS:
-        raise InputError.one("to", f"must be one of {', '.join(TARGETS)}", target)
+    name = target.casefold()
+    if name not in TARGETS:
+        raise InputError.one("to", one_of(TARGETS, target), target)
     check_settings(plan, "public", None)
-    texts = TARGETS[target](plan, folder.resolve())
+    texts = TARGETS[name](plan, folder.resolve())
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError.one("output", "must be a new or an empty folder", str(folder))
     written = []

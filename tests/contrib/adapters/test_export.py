@@ -164,6 +164,7 @@ def test_json_has_every_number(tmp_path):
             {},
             "to: must be one of flower, nvflare, opacus, pfl, json, found 'tff'",
         ),
+        ("flwr", {}, "to: is not known (did you mean flower?); must be one of "),
         (
             "opacus",
             {},
@@ -179,6 +180,11 @@ def test_json_has_every_number(tmp_path):
 def test_what_a_framework_cannot_express_is_refused(tmp_path, target, changes, line):
     assert line in exported(tmp_path, target, **changes).output
     assert not (tmp_path / "out").exists()
+
+
+def test_a_framework_may_be_written_in_any_case(tmp_path):
+    assert exported(tmp_path, "Flower").exit_code == 0
+    assert (tmp_path / "out" / "pyproject.toml").exists()
 
 
 def test_a_folder_with_files_is_not_overwritten(tmp_path):

@@ -384,6 +384,28 @@ def test_test_records_that_are_training_records_are_counted(tmp_path, monkeypatc
     assert "training records" not in run(words).stderr
 
 
+def test_a_table_of_tabs_is_read_by_its_own_ending(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{number},{number % 2},p{number % 4}" for number in range(16)]
+    text = "\n".join(["dose,ill,patient", *rows]) + "\n"
+    Path("mine.csv").write_text(text)
+    Path("mine.TSV").write_text(text.replace(",", "\t"))
+    words = "--label ill --client patient --statistics none --format json"
+    facts = [
+        json.loads(run(f"check-data mine.{ending} {words}").stdout)
+        for ending in ("csv", "TSV")
+    ]
+    assert facts[0].pop("data") == "mine.csv"
+    assert facts[1].pop("data") == "mine.TSV"
+    assert facts[0] == facts[1]
+
+
+def test_a_share_for_test_is_led_to_test_share(workplace, monkeypatch):
+    monkeypatch.chdir(workplace)
+    line = refused("check-data", "mine.npz", "--test", "0.2")
+    assert "; --test-share 0.2 splits off that share of the data, found '0.2'" in line
+
+
 @pytest.mark.parametrize("task", ["regression", "multi-label"])
 def test_targets_are_compared_like_labels(task, caplog):
     x = np.arange(12, dtype="f4").reshape(6, 2)
