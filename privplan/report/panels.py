@@ -84,7 +84,9 @@ def rows_panel(
             style.label_beside(axes, row.end, place, row.words)
         low, high = axes.get_xlim()
         if low <= 0:
-            high = max(row.end for row in rows)
+            # A score may be missing, or not finite.
+            ends = [row.end for row in rows if math.isfinite(row.end)]
+            high = max(ends, default=high)
         style.with_room(axes, high, room, max(low, 0.0))
         style.name_rows(axes, [row.name for row in rows], label)
 

@@ -11,7 +11,7 @@ from matplotlib.text import Text
 
 import privplan
 from privplan.planning.solver import solve
-from privplan.report.panels import EpsilonRow, epsilon_panel
+from privplan.report.panels import EpsilonRow, Row, epsilon_panel, rows_panel
 from privplan.report.plots import _distinct, plan_panels, spending_panel
 from privplan.report.style import (
     DARK,
@@ -137,6 +137,14 @@ def test_every_value_that_python_shows_has_a_view():
             is_listed = any(base.__name__ in _VIEWS for base in shown.__mro__)
             is_internal = shown.__repr__ is not Shown.__repr__
             assert is_listed or is_internal or hasattr(shown, "view"), shown
+
+
+@pytest.mark.parametrize("ends", [[math.nan], [0.5, math.nan], [math.inf, math.nan]])
+def test_rows_without_a_finite_score_are_drawn(ends):
+    """Such as methods in a folder of deployments, which nobody tested."""
+    rows = [Row(f"method {place}", end, "") for place, end in enumerate(ends)]
+    panel = rows_panel("ranking", "Methods", "score", rows, lambda axes, theme: None)
+    assert picture([panel], "svg").startswith(b"<?xml")
 
 
 def test_a_picture_of_upper_bounds_shows_no_approximation():
