@@ -164,7 +164,10 @@ def _history(history: Any) -> View:
 def _run(run: Any) -> View:
     record = run.record
     spec = run.plan.spec
-    rows = [metrics.model_dump() for metrics in record.metrics]
+    rows = [
+        {"round": done.round, record.metric: done.accuracy, "loss": done.loss}
+        for done in record.metrics
+    ]
     reached = score(record.metric, record.accuracy) or "not measured"
     title = (
         f"Run of plan {spec.name}: {record.algorithm} {record.dataset}, "

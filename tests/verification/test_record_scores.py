@@ -79,3 +79,14 @@ def test_runs_with_one_model_and_with_own_ones_agree(name, tmp_path):
     last_changed = last.model_copy(update={"accuracy": last.accuracy + 0.01})
     changed = run.record.model_copy(update={"metrics": (*earlier, last_changed)})
     assert "the last evaluation" in record_agrees(replace(run, record=changed)).reason
+
+
+def test_scores_by_round_have_the_name_of_their_metric(tmp_path):
+    honest_run.write_run(tmp_path)
+    record = RunRecord.load(tmp_path)
+    assert list(load_run(tmp_path).metrics.columns) == ["round", "accuracy", "loss"]
+    configuration = {**record.configuration, "metric": "auroc"}
+    record.model_copy(update={"configuration": configuration}).save(tmp_path)
+    scores = load_run(tmp_path).metrics
+    assert list(scores.columns) == ["round", "auroc", "loss"]
+    assert scores["auroc"].iloc[-1] == record.accuracy
