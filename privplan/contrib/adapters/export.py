@@ -54,14 +54,17 @@ def _groups(plan: Plan) -> str:
 
 
 def _local(plan: Plan) -> dict[str, object]:
+    """Numbers of an example's training, with the parameters that it leaves alone.
+
+    It trains 5; the others give its updates the length of the plan's.
+    """
     local = plan.spec.local
-    return {"steps": local.steps, "rate": local.learning_rate}
+    unused = max(0, plan.spec.model.parameters - 5)
+    return {"steps": local.steps, "rate": local.learning_rate, "unused": unused}
 
 
 def _task(plan: Plan) -> str:
-    # The example trains 5 numbers; the others keep the length of the plan's updates.
-    unused = max(0, plan.spec.model.parameters - 5)
-    return _text("task.py", groups=_groups(plan), unused=unused, **_local(plan))
+    return _text("task.py", groups=_groups(plan), **_local(plan))
 
 
 def _readme(

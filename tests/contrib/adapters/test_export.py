@@ -112,6 +112,12 @@ def test_the_model_of_an_example_has_the_length_of_the_plan(tmp_path, target):
     assert trained["weight"].any()
 
 
+def test_the_example_of_pfl_has_the_length_of_the_plan(tmp_path):
+    export(two_groups(5), "pfl", tmp_path)
+    [unused] = re.findall(r"torch\.zeros\((\d+)\)", (tmp_path / "train.py").read_text())
+    assert int(unused) + 4 + 1 == SIZE
+
+
 def test_a_package_is_named_by_its_plan(tmp_path):
     """What one process imports for a plan is not the code of another plan."""
     sources = {}
