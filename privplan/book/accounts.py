@@ -189,12 +189,24 @@ class Budgets:
         """What an account and its ceilings leave to a next run; empty without one."""
 
         def work(connection: Connection) -> list[Composition]:
-            if not rows.find_account(connection, name):
-                return []
-            names = [name, *_ceilings_of(self._account(connection, name))]
-            return [_limit_of(self._account(connection, account)) for account in names]
+            return self.limits_within(connection, name, ())
 
         return self._run(work)
+
+    def limits_within(
+        self, connection: Connection, name: str, runs: Sequence[BookedRun]
+    ) -> list[Composition]:
+        """``limits`` in an open transaction, with what some runs of the book cost."""
+        if not inspect(connection).has_table(ACCOUNTS.name):
+            return []
+        self._end_expired(connection)
+        if not rows.find_account(connection, name):
+            return []
+        limits = []
+        for account in (name, *_ceilings_of(self._account(connection, name))):
+            row = self._account(connection, account)
+            limits.append(_limit_of(row, _run_units(connection, row, runs)))
+        return limits
 
     def reserve(
         self,
@@ -327,11 +339,7 @@ class Budgets:
         """Do the work in one transaction, after what expired has returned."""
 
         def after_expiries(connection: Connection) -> T:
-            is_open = RESERVATIONS.c.status == "open"
-            is_late = RESERVATIONS.c.expires <= self._clock()
-            expired = select(RESERVATIONS.c.id).where(is_open, is_late)
-            for name in connection.execute(expired).scalars().all():
-                rows.end_reservation(connection, name, "expired")
+            self._end_expired(connection)
             return work(connection)
 
         with refusing(self._url, _USABLE):
@@ -339,6 +347,14 @@ class Budgets:
                 repeated(self._engine, METADATA.create_all)
                 self._has_tables = True
             return repeated(self._engine, after_expiries)
+
+    def _end_expired(self, connection: Connection) -> None:
+        """End reservations past their expiry, whose rest returns."""
+        is_open = RESERVATIONS.c.status == "open"
+        is_late = RESERVATIONS.c.expires <= self._clock()
+        expired = select(RESERVATIONS.c.id).where(is_open, is_late)
+        for name in connection.execute(expired).scalars().all():
+            rows.end_reservation(connection, name, "expired")
 
     def _account(self, connection: Connection, name: str) -> Row[Any]:
         """The row of an account that must be there."""
@@ -452,8 +468,13 @@ def _cost_of_share(account: Row[Any], run: BookedRun, share: Share) -> int:
         return filters.MOST_UNITS
 
 
-def _limit_of(account: Row[Any]) -> Composition:
-    """What is spent and reserved of an account, to be composed with a next run."""
+def _limit_of(account: Row[Any], run_units: int) -> Composition:
+    """What is spent and reserved of an account, to be composed with a next run.
+
+    Args:
+        account: its row.
+        run_units: what runs of the book cost it beside that.
+    """
     return Composition(
         where=account.name,
         rule=account.rule,
@@ -461,7 +482,7 @@ def _limit_of(account: Row[Any]) -> Composition:
         budget=account.epsilon,
         delta=account.delta,
         order=account.order,
-        units=account.spent + account.reserved,
+        units=account.spent + account.reserved + run_units,
     )
 
 

@@ -78,7 +78,7 @@ class Reservation:
         self,
         chains: Collection[str],
         last: str,
-        decide: Callable[[tuple[BookedRun, ...]], Booking | None],
+        decide: Callable[[Connection, tuple[BookedRun, ...]], Booking | None],
         *,
         begun: bool,
     ) -> None:
@@ -87,8 +87,8 @@ class Reservation:
         Args:
             chains: the plan's digest, and the hash of the ledger after each line.
             last: the hash after the last line.
-            decide: returns what to reserve, of all runs of the book and what this one
-                reserved before; None for nothing.
+            decide: returns what to reserve, of the open transaction, and of all runs
+                of the book with what this one reserved before; None for nothing.
             begun: whether the run reserved before and has releases, so that the book
                 knows it.
 
@@ -121,7 +121,7 @@ class Reservation:
                 connection.execute(
                     mine.values(holder=self._holder, counter=counter, chain=last)
                 )
-            booking = decide(booked)
+            booking = decide(connection, booked)
             if booking is not None:
                 insert_run(connection, booking, place)
             return counter

@@ -10,12 +10,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from sqlalchemy import Connection
+
 from privplan.accounting.release import History, Relation
+from privplan.book.accounts import Budgets
 from privplan.book.composition import Composition, composition_of
 from privplan.book.database import address_of
 from privplan.book.entry import BookedRun, Booking, Cost, booking, reservation
 from privplan.book.reservations import FencedError, Reservation
-from privplan.book.spending import account_of, groups_of
+from privplan.book.spending import account_of, full_name, groups_of
 from privplan.book.store import add
 from privplan.errors import InputError
 from privplan.files import read_text, write_text
@@ -42,7 +45,7 @@ class RunInBook:
         is_running: whether the run may release more.
 
     Attributes:
-        budgets: of the groups, with the other runs of the book.
+        budgets: of the groups, with the other runs of the book and their accounts.
         affordable_rounds: how many first rounds these afford.
         lost: why another copy of the folder goes on; empty where this one does.
 
@@ -74,12 +77,23 @@ class RunInBook:
         self._name = read_text(path, "guard.reserved")
         chains = frozenset(storage.chains)
 
-        def decide(booked: tuple[BookedRun, ...]) -> Booking | None:
+        accounts = Budgets(address)
+
+        def decide(
+            connection: Connection, booked: tuple[BookedRun, ...]
+        ) -> Booking | None:
             self._refuse_other_population(booked, chains)
             # What the run reserved before is decided anew.
             booked = tuple(run for run in booked if run.chain != self._name)
             past = past_runs(booked, population, plan, chains)
-            self.budgets = budgets_of(plan, past)
+            runs_of_others = other_runs(booked, plan, chains)
+            limits = {}
+            for group in plan.groups:
+                name = full_name(population, group.name)
+                limits[group.name] = accounts.limits_within(
+                    connection, name, runs_of_others
+                )
+            self.budgets = budgets_of(plan, past, limits)
             self.affordable_rounds = affordable_rounds(self.budgets)
             self._reserved = self._whole_run(is_running)
             return self._to_come(booked_lines(booked, plan, chains), is_running)
@@ -184,6 +198,13 @@ def booked_lines(
     return max((state.lines for state in states), default=0)
 
 
+def other_runs(
+    booked: Sequence[BookedRun], plan: Plan, chains: Collection[str]
+) -> list[BookedRun]:
+    """The runs of a book without the releases of this run; as ``booked_lines``."""
+    return [run for run in booked if run.plan != plan.digest or run.chain not in chains]
+
+
 def past_runs(
     booked: Sequence[BookedRun], population: str, plan: Plan, chains: Collection[str]
 ) -> dict[str, Composition]:
@@ -199,7 +220,7 @@ def past_runs(
             does not cover its releases.
     """
     plan.refuse_in_book()
-    past = [run for run in booked if run.plan != plan.digest or run.chain not in chains]
+    past = other_runs(booked, plan, chains)
     stored = {budget.group: budget for budget in plan.book or ()}
     groups = {group.name: group for group in plan.groups}
     compositions: dict[str, Composition] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -37,14 +37,20 @@ class GroupBudget:
         group: whose epsilon bounds this run.
         past: the group's other runs, with the rule and the budget over all runs; None
             for none.
+        limits: what the group's account in the book and its ceilings leave.
     """
 
     def __init__(
-        self, plan: Plan, group: GroupPlan, past: Composition | None = None
+        self,
+        plan: Plan,
+        group: GroupPlan,
+        past: Composition | None = None,
+        limits: Sequence[Composition] = (),
     ) -> None:
         self.group = group
         self._plan = plan
         self._past = past
+        self._limits = limits
 
     def planned(self, round_: int) -> Release:
         """The release of a round as a client of the group sees it."""
@@ -78,6 +84,11 @@ class GroupBudget:
         if past is not None and not past.fits(releases):
             budget = f"{past.budget:g} over all runs ({past.cell(releases)})"
             return Excess(budget, past.epsilon(releases))
+        for limit in self._limits:
+            if not limit.fits(releases):
+                cell = limit.cell(releases)
+                budget = f"{limit.budget:g} of the account {limit.where} ({cell})"
+                return Excess(budget, limit.epsilon(releases))
         return None
 
     def _composed(self, releases: History) -> Interval:
@@ -108,15 +119,22 @@ class GroupBudget:
         return self.excess(releases) is None
 
 
-def budgets_of(plan: Plan, past: Mapping[str, Composition]) -> dict[str, GroupBudget]:
+def budgets_of(
+    plan: Plan,
+    past: Mapping[str, Composition],
+    limits: Mapping[str, Sequence[Composition]],
+) -> dict[str, GroupBudget]:
     """The budgets of all groups, by name.
 
     Args:
         plan: of the run.
         past: other runs, by group.
+        limits: accounts and their ceilings, by group.
     """
     return {
-        group.name: GroupBudget(plan, group, past.get(group.name))
+        group.name: GroupBudget(
+            plan, group, past.get(group.name), limits.get(group.name, ())
+        )
         for group in plan.groups
     }
 

@@ -98,11 +98,11 @@ class Guard(Guided):
             clipping norm.
         ledger: the run folder, created if missing.
         book: address of a budget book, to which the run is added when it ends, and
-            whose other runs count: by the rule of a plan that was made from a book,
-            else by a filter. What this run may release is reserved in it from the
-            start, so that runs at once never overspend, and of two copies of the folder
-            the one that was opened last goes on. A run that began with a book goes on
-            with it.
+            whose other runs count, by the rule of a plan that was made from a book,
+            else by a filter; so do accounts of the groups. What this run may release is
+            reserved in it from the start, so that runs at once never overspend, and of
+            two copies of the folder the one that was opened last goes on. A run that
+            began with a book goes on with it.
         population: whose groups these are in the book.
         evidence: ``internal`` records what no noise protects (cohorts, norms, noise) in
             the ledger, which must then not be published, so that the verdict can be
@@ -160,7 +160,7 @@ class Guard(Guided):
             self._storage = Storage(self.folder, self.plan.digest, keep)
             self._book = self._opened_book(book, population)
             if self._book is None:
-                self._budgets = budgets_of(self.plan, {})
+                self._budgets = budgets_of(self.plan, {}, {})
                 affordable_rounds(self._budgets)  # refuses what cannot be composed
             else:
                 self._budgets = self._book.budgets

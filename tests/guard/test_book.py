@@ -319,3 +319,41 @@ def test_a_run_that_ends_without_a_further_release_ends_in_the_book(evidence, tm
         guard.finish()
     [booked] = runs(address_of(book))
     assert (booked.lines, booked.status) == (2, "complete")
+
+
+def test_a_guard_keeps_the_account_of_its_group_and_the_ceiling(tmp_path):
+    """Seven rounds are left beside what is reserved and a run of another group."""
+    plan = plan_of({"strict": (60, 4.0, 0.1, 2.0)}, 12)
+    of_loose = plan_of({"loose": (60, 4.0, 0.1, 2.0)}, 4)
+    ((release, _),) = plan.history(plan.groups[0])
+    book = str(tmp_path / "book.sqlite")
+    budgets = Budgets(book)
+    budgets.open("site", 4.0, DELTA)
+    for name in ("strict", "loose", "rest"):
+        budgets.open(name, 8.0, DELTA, ceilings=["site"])
+    budgets.reserve("a round", {"rest": History.repeated(release, 1)})
+    site = budgets.state("site")
+    elsewhere = site.capacity // site.reserved_units - 1 - 4 - 7
+    budgets.reserve("elsewhere", {"rest": History.repeated(release, elsewhere)})
+    assert train(of_loose, tmp_path / "other", book)[0] == 4
+
+    # What a guard reserved does not count beside it when the folder is opened again.
+    with Guard(plan, tmp_path / "run", book) as guard:
+        loop(guard, rounds=1)
+        assert budgets.state("site").committed <= 4.0
+    done, refusal = train(plan, tmp_path / "run", book)
+    assert done == 7
+    assert refusal.startswith("groups.strict.epsilon: must stay within the budget 4 ")
+    assert "of the account site (delta 0.0001, poisson sampling" in refusal
+    assert budgets.state("site").committed <= 4.0
+
+
+def test_an_account_without_room_refuses_the_first_round(tmp_path):
+    plan = plan_of({"strict": (60, 4.0, 0.1, 2.0)}, 12)
+    book = str(tmp_path / "book.sqlite")
+    Budgets(book).open("staff/strict", 1e-3, DELTA)
+    with (
+        pytest.raises(BudgetExceededError, match="of the account staff/strict"),
+        Guard(plan, tmp_path / "run", book, population="staff") as guard,
+    ):
+        guard.draw(1)
