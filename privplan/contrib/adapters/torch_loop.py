@@ -16,10 +16,12 @@ are stored before the release is booked.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
+from privplan.errors import InputError
 from privplan.guard import Cohort, Guard, Layout
 
 try:
@@ -68,6 +70,9 @@ class TorchLoop:
         stored = guard.model
         if stored is not None:
             self._load(stored)
+        # What was released, from which every client and every step starts; a copy,
+        # since arrays of a module share its memory.
+        self._released = copy.deepcopy(arrays_of(module))
 
     def rounds(self) -> Iterator[Cohort]:
         """The cohorts of the rounds that are left.
@@ -81,7 +86,6 @@ class TorchLoop:
         for round_ in self.guard.rounds():
             available = None if self._available is None else self._available(round_)
             cohort = self.guard.draw(round_, available)
-            self._start = self._layout.vector(arrays_of(self.module))
             yield cohort
             if self.guard.round != round_:
                 # The body called guard.fail.
@@ -95,28 +99,40 @@ class TorchLoop:
             self._step(round_, released.mean)
 
     def add(self, group: str, client: int, trained: torch.nn.Module) -> None:
-        """Add a client's update: its trained module less the global model."""
-        update = self._layout.vector(arrays_of(trained)) - self._start
+        """Add a client's update: its trained module less the global model.
+
+        Raises:
+            InputError: when the global model itself was trained, from which the next
+                client would start.
+        """
+        for name, array in arrays_of(self.module).items():
+            if not np.array_equal(array, self._released[name], equal_nan=True):
+                rule = "must stay as released, while clients train copies of it"
+                raise InputError.one("module", rule, f"another {name}")
+        start = self._layout.vector(self._released)
+        update = self._layout.vector(arrays_of(trained)) - start
         self.guard.add(self.guard.round, group, client, update)
 
     def _step(self, round_: int, mean: np.ndarray) -> None:
         """Move the module by the mean update [d], and store it."""
-        before = arrays_of(self.module)
+        # What the module holds may be a client's.
+        before = self._released
         after = self._layout.arrays(self._layout.vector(before) + mean, before)
         if self._optimizer is None:
             self._load(after)
         else:
             steps = self._layout.arrays(mean, before)
             parameters = dict(self.module.named_parameters())
-            buffers = {
-                name: array for name, array in after.items() if name not in parameters
+            unchanged = {
+                name: array for name, array in before.items() if name in parameters
             }
-            self._load(buffers)
+            self._load({**after, **unchanged})
             for name, parameter in parameters.items():
                 parameter.grad = -torch.from_numpy(steps[name]).to(parameter)
             self._optimizer.step()
             self._optimizer.zero_grad()
-        self.guard.record(round_, {**arrays_of(self.module), **self._optimizer_state()})
+        self._released = copy.deepcopy(arrays_of(self.module))
+        self.guard.record(round_, {**self._released, **self._optimizer_state()})
 
     def _optimizer_state(self) -> dict[str, np.ndarray]:
         if self._optimizer is None:

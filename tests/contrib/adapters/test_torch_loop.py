@@ -8,6 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from privplan.contrib.adapters.torch_loop import TorchLoop, arrays_of  # noqa: E402
+from privplan.errors import InputError  # noqa: E402
 from privplan.guard import Guard  # noqa: E402
 from privplan.guard.storage import Storage  # noqa: E402
 from tests.guard.plans import two_groups  # noqa: E402
@@ -104,3 +105,34 @@ def test_a_round_that_failed_makes_no_step(tmp_path):
             assert set(cohort.clients["loose"]) == set()
             guard.fail(cohort.round, "too few clients")
         check_equal(loop.module, before)
+
+
+def trained_in_place(module, value):
+    """A client's own values in the global model itself."""
+    for tensor in module.state_dict().values():
+        tensor.fill_(value)
+    return module
+
+
+@pytest.mark.parametrize("optimizer", [False, True])
+def test_a_step_starts_from_what_was_released(tmp_path, optimizer):
+    """Nobody sent anything, so that the step is the noise of the mean."""
+    with Guard(two_groups(1), tmp_path) as guard:
+        module = network()
+        before = copy.deepcopy(arrays_of(module))
+        server = torch.optim.SGD(module.parameters(), lr=1.0) if optimizer else None
+        for _ in TorchLoop(guard, module, server).rounds():
+            trained_in_place(module, 1000)
+        for name, array in arrays_of(module).items():
+            assert np.abs(array - before[name]).max() < 10
+        check_equal(module, guard.model)
+
+
+def test_a_client_that_trains_the_global_model_is_refused(tmp_path):
+    with Guard(two_groups(1), tmp_path) as guard:
+        module = network()
+        loop = TorchLoop(guard, module)
+        cohort = next(loop.rounds())
+        group, client = cohort.members[0]
+        with pytest.raises(InputError, match=r"^module: must stay as released"):
+            loop.add(group, client, trained_in_place(module, 1000))
