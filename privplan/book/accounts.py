@@ -291,7 +291,8 @@ class Budgets:
                 crash.
 
         Raises:
-            InfeasibleError: when more is spent than was reserved.
+            InfeasibleError: when more is spent than was reserved, or an account has too
+                little left, since a run was added to the book.
             InputError: when the reservation is unknown, closed or expired, or the step
                 was spent with other releases.
         """
@@ -300,7 +301,12 @@ class Budgets:
             row = rows.open_reservation(connection, reservation)
             if step is not None and rows.is_repeated(connection, row, step, charges):
                 return
-            self._spend(connection, reservation, charges)
+            runs = self._runs(connection)
+            for account, units in self._spend(connection, reservation, charges):
+                run_units = _run_units(connection, account, runs)
+                if account.spent + run_units + units > account.capacity:
+                    # These units are among those with reservations.
+                    raise InfeasibleError(rows.refusal(account, run_units, 0))
             if step is not None:
                 chosen = update(RESERVATIONS).where(RESERVATIONS.c.id == reservation)
                 connection.execute(chosen.values(step=step))
@@ -396,8 +402,13 @@ class Budgets:
 
     def _spend(
         self, connection: Connection, reservation: str, charges: Mapping[str, History]
-    ) -> None:
-        """Move what releases cost from reserved to spent, in all accounts."""
+    ) -> list[tuple[Row[Any], int]]:
+        """Move what releases cost from reserved to spent, in all accounts.
+
+        Returns:
+            The accounts as they were, and the units that each spent.
+        """
+        spent = []
         for account, units_below in self._costs(connection, charges):
             of_reservation = CHARGES.c.reservation == reservation
             where = (of_reservation, CHARGES.c.account == account.id)
@@ -419,6 +430,8 @@ class Budgets:
             rows.change(connection, account.id, reserved=-units, spent=units)
             changed = {"spent": total, "detail": json.dumps(spent_below)}
             connection.execute(update(CHARGES).where(*where).values(**changed))
+            spent.append((account, units))
+        return spent
 
 
 def _ceilings_of(account: Row[Any]) -> list[str]:

@@ -142,6 +142,29 @@ def test_a_run_of_the_book_costs_its_account_what_its_reservation_would(
     budgets.reserve("next", {"p/declared": releases(fitting)})
 
 
+def test_what_is_added_after_a_reservation_refuses_its_steps(budgets, address):
+    """Of all rounds that fit one is spent, and all but three are added."""
+    budgets.open("p", 8.0, 1e-5)
+    budgets.reserve("one", {"p": releases(1)}, reservation="one")
+    state = budgets.state("p")
+    rounds = state.capacity // state.reserved_units
+    budgets.commit("one", {"p": releases(1)})
+    name = budgets.reserve("run", {"p": releases(rounds - 1)})
+    Book(address).declare("counts", releases(rounds - 3), group="p", clients=9)
+    for step in range(2):
+        budgets.spend(name, {"p": releases(1)}, step=step)
+    before = budgets.state("p")
+    with pytest.raises(InfeasibleError, match=r"^p: of epsilon 8 at delta 1e-05"):
+        budgets.spend(name, {"p": releases(1)}, step=2)
+    assert budgets.state("p") == before
+    assert before.spent <= 8.0 < before.committed
+
+    # A step that was spent may be repeated; what happened is recorded all the same.
+    budgets.spend(name, {"p": releases(1)}, step=1)
+    budgets.commit(name, {"p": releases(1)})
+    assert budgets.state("p").spent > 8.0
+
+
 def test_runs_of_the_book_cost_a_ceiling_the_largest_of_its_groups(budgets, address):
     budgets.open("site", 8.0, 1e-5)
     for group, count in (("strict", 10), ("loose", 30)):
