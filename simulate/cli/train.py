@@ -283,7 +283,8 @@ def _execute_main_rank(request: Request, ranks: Ranks, form: str) -> None:
 @click.option(
     "--book",
     metavar="BOOK",
-    help="Add all runs to this budget book; a file, or any SQLAlchemy address.",
+    help="Add all runs to this budget book; a file, or any SQLAlchemy address. Not with "
+    "--tune, whose trials have no ledger.",
 )
 @click.option(
     "--recipe",
@@ -346,6 +347,9 @@ def compare_command(
     elif recipe is not None:
         rule = "must be left out with --tune, which tunes it"
         raise InputError.one("recipe", rule, recipe)
+    elif book is not None:
+        rule = "must be left out with --tune, whose trials have no ledger to be added"
+        raise InputError.one("book", rule, book)
     base = request_of(plan, "", output, options, own_of(context, options))
     if tune:
         base = replace(base, plan=same_accountant(base.plan))

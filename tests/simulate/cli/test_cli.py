@@ -118,6 +118,14 @@ def test_a_spec_is_compared_by_each_methods_own_rule_and_recipe(tmp_path):
     assert "recipe: must be left out with --tune" in line
 
 
+def test_the_trials_of_a_comparison_are_in_no_book(short_path, tmp_path):
+    words = ("compare", short_path, "--algorithms", "planned", "--noise", "secure")
+    folder = tmp_path / "out"
+    line = refused(*words, "--tune", "--book", tmp_path / "b.sqlite", "-o", folder)
+    assert "book: must be left out with --tune, whose trials have no ledger" in line
+    assert {path.name for path in tmp_path.iterdir()} == {"plan.json"}
+
+
 @pytest.mark.slow
 def test_compare_in_processes_gives_the_same(short_path, tmp_path):
     common = ("compare", short_path, "--algorithms", "planned", "--seeds", 2)
