@@ -9,6 +9,7 @@ from typing import Any, NotRequired, TypedDict, Unpack
 
 from privplan.accounting.release import History, Relation
 from privplan.book import store
+from privplan.book.accounts import Budgets, has_accounts
 from privplan.book.composition import BookRule
 from privplan.book.database import address_of, shown
 from privplan.book.entry import BookedRun, booking_of, declared
@@ -72,7 +73,8 @@ class Book(Shown, metaclass=GuidedKind):
     """
 
     def __init__(self, address: Path | str | None = None) -> None:
-        self._url = address_of(str(address or ""))
+        self._text = str(address or "")
+        self._url = address_of(self._text)
         self.address = shown(self._url)
 
     @checked_call
@@ -164,7 +166,17 @@ class Book(Shown, metaclass=GuidedKind):
                 were fixed before the first result.
 
         Raises:
+            InputError: when the group's account has something spent or reserved, which
+                is not among the runs.
             InfeasibleError: when nothing is left.
         """
         account = account_of(self.runs, population, group, relation)
+        if has_accounts(self._text):
+            limits = Budgets(self._text).limits(account.where)
+            if limits and limits[0].units:
+                rule = (
+                    "must have nothing spent or reserved in its account, which left does "
+                    "not count (privplan book budgets, solve --from-book)"
+                )
+                raise InputError.one("group", rule, account.where)
         return remaining(account, epsilon, delta_for(account, delta), **next_run)

@@ -12,6 +12,7 @@ from privplan.book.accounts import Budgets
 from privplan.book.book import Book
 from privplan.errors import InfeasibleError, InputError, UnsupportedError
 from tests.book.runs import run
+from tests.command import refused
 
 
 def releases(count, noise=20.0):
@@ -140,6 +141,24 @@ def test_a_run_of_the_book_costs_its_account_what_its_reservation_would(
     with pytest.raises(InfeasibleError, match=r"p/declared: of epsilon 2 at"):
         budgets.reserve("next", {"p/declared": releases(fitting + 1)})
     budgets.reserve("next", {"p/declared": releases(fitting)})
+
+
+def test_what_an_account_holds_is_not_left(tmp_path):
+    address = tmp_path / "book.sqlite"
+    book = Book(address)
+    book.declare("counts", releases(9), population="p", group="a", clients=9)
+    budgets = Budgets(str(address))
+    budgets.open("p/a", 4.0, 1e-5)
+    next_run = {"population": "p", "delta": 1e-5}
+    assert book.left("a", 4.0, **next_run).headroom > 0
+    reserved = budgets.reserve("run", {"p/a": releases(9)})
+    with pytest.raises(InputError, match=r"^group: must have nothing .* 'p/a'$"):
+        book.left("a", 4.0, **next_run)
+    words = ("--group", "a", "--population", "p", "--epsilon", 4, "--delta", 1e-5)
+    line = refused("book", "left", *words, "--address", address)
+    assert "(privplan book budgets, solve --from-book)" in line
+    budgets.close(reserved)
+    assert book.left("a", 4.0, **next_run).headroom > 0
 
 
 def test_what_is_added_after_a_reservation_refuses_its_steps(budgets, address):
