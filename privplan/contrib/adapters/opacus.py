@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -217,6 +217,7 @@ class PlannedOptimizer(DPOptimizer):  # type: ignore[misc]
             **options,
         )
         self._seen = GroupTotal()
+        self._booked: list[torch.Tensor] = []  # the scaled noisy gradients of a step
 
     def _planned(self) -> tuple[float, float]:
         """Sampling ratio and noise multiplier of the guard's next round."""
@@ -300,9 +301,24 @@ class PlannedOptimizer(DPOptimizer):  # type: ignore[misc]
     def scale_grad(self) -> None:
         """As in Opacus; then the values of the next round are taken over."""
         super().scale_grad()
+        self._booked = [parameter.grad.clone() for parameter in self.params]
         if not self._guard.finished:
             ratio, self.noise_multiplier = self._planned()
             self.expected_batch_size = ratio * self._group.clients
+
+    def pre_step(self, closure: Callable[[], float] | None = None) -> bool:
+        """As in Opacus; a step hook may see the noisy gradients, and not change them.
+
+        Raises:
+            InputError: when the step would apply others than were booked.
+        """
+        is_due = bool(super().pre_step(closure))
+        if is_due:
+            for parameter, gradient in zip(self.params, self._booked, strict=True):
+                if parameter.grad is None or not torch.equal(parameter.grad, gradient):
+                    rule = "must be the noisy gradient that was booked"
+                    raise InputError.one("grad", rule, "one that a step hook changed")
+        return is_due
 
 
 def _vector(parts: Iterable[torch.Tensor]) -> torch.Tensor:

@@ -218,6 +218,22 @@ def test_the_noise_is_of_no_generator_of_pytorch(tmp_path, monkeypatch):
     assert noise.numpy() == pytest.approx(expected, abs=1e-4)
 
 
+def test_a_step_hook_may_not_replace_the_noisy_gradient(tmp_path):
+    def put_clear_sum(optimizer):
+        for parameter in optimizer.params:
+            parameter.grad = parameter.summed_grad.clone()
+
+    with Guard(plan(), tmp_path) as guard:
+        private, stepper, batches = begun(guard)
+        stepper.attach_step_hook(put_clear_sum)
+        inputs, labels = next(iter(batches))
+        torch.nn.functional.cross_entropy(private(inputs), labels).backward()
+        before = flat(private.parameters()).clone()
+        with pytest.raises(InputError, match="grad: must be the noisy gradient that"):
+            stepper.step()
+        assert torch.equal(flat(private.parameters()), before)
+
+
 def test_training_ends_before_the_budget_is_exceeded(tmp_path):
     with Guard(plan(epsilon=1.8), tmp_path) as guard:
         assert 0 < len(train(guard)) < 20
