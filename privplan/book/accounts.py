@@ -185,11 +185,16 @@ class Budgets:
 
         return self._run(work)
 
-    def limits(self, name: str) -> list[Composition]:
-        """What an account and its ceilings leave to a next run; empty without one."""
+    def limits(self, name: str, runs: Sequence[BookedRun] = ()) -> list[Composition]:
+        """What an account and its ceilings leave to a next run; empty without one.
+
+        Args:
+            name: of the account.
+            runs: runs of the book that count beside reservations.
+        """
 
         def work(connection: Connection) -> list[Composition]:
-            return self.limits_within(connection, name, ())
+            return self.limits_within(connection, name, runs)
 
         return self._run(work)
 

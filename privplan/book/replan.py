@@ -66,16 +66,18 @@ def solve_at(
         InputError: when there is no such book, or as ``solve_from_book``.
         InfeasibleError: as ``solve_from_book``.
     """
+    # A book of accounts need not have a table of runs.
+    url = address_of(address)
+    past: tuple[BookedRun, ...] = ()
+    if has_runs(url):
+        past = runs(url)
     limits: dict[str, list[Composition]] = {}
     if has_accounts(address):
         budgets = Budgets(address)
         for group in spec.groups:
-            limits[group.name] = budgets.limits(full_name(population, group.name))
-
-    # A book of accounts need not have a table of runs.
-    url = address_of(address)
-    past: tuple[BookedRun, ...] = ()
-    if not any(limits.values()) or has_runs(url):
+            name = full_name(population, group.name)
+            limits[group.name] = budgets.limits(name, past)
+    if not any(limits.values()):
         past = runs(url)
     return solve_from_book(spec, past, population=population, rule=rule, limits=limits)
 
@@ -184,8 +186,8 @@ def solve_from_book(
             is chosen after seeing earlier ones, or ``exact``, for runs that were all
             fixed before the first result. By default the rule of the group's budget
             account, else the filter of ``composition_of``.
-        limits: by group, its budget account and the ceilings of that; the plan fits
-            into each.
+        limits: by group, its budget account and the ceilings of that, in which past
+            runs count already; the plan fits into each.
 
     Returns:
         A plan whose groups have the run's allotments as epsilon; ``book`` and warnings
@@ -266,11 +268,10 @@ def _bounds(
             _require_equal_rules(spec, compositions[0], rule)
         account = accounts.get(group.name)
         if account is not None:
-            # A budget account need not hold the runs of the book; each is added to it.
             rule_of_runs = compositions[0].rule if compositions else rule
             compositions = [
                 composition_of(account, group.epsilon, group.delta, rule_of_runs),
-                *(replace(limit, past=account.history) for limit in compositions),
+                *compositions,
             ]
         if compositions:
             bounds[group.name] = compositions

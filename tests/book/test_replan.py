@@ -3,18 +3,18 @@
 import json
 import math
 import re
-from dataclasses import replace
 
 import pytest
 from scipy.optimize import brentq
 
-from privplan.accounting.accountant import accountant
-from privplan.accounting.release import History, Relation, Release
+from privplan.accounting.accountant import accountant, at_most
+from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.book import filters
 from privplan.book.accounts import Budgets
+from privplan.book.book import Book
 from privplan.book.composition import composition_of, scaled
 from privplan.book.entry import booking_of
-from privplan.book.replan import LEAST_SHARE, solve_from_book
+from privplan.book.replan import LEAST_SHARE, solve_at, solve_from_book
 from privplan.book.spending import account_of
 from privplan.errors import InfeasibleError, InputError
 from privplan.ledger import history_of, read_ledger
@@ -128,13 +128,11 @@ def test_the_rule_of_an_account_counts_with_what_is_reserved(past, tmp_path):
         budgets.open(f"site:{name}", 0.9 * budget, 1e-4, typical=history)
         budgets.open(name, budget, 1e-4, typical=history, ceilings=[f"site:{name}"])
     budgets.reserve("other", {"strict": History.repeated(Release(1.2, 0.02), 30)})
-    limits = {name: budgets.limits(name) for name in ("strict", "loose")}
+    limits = {name: budgets.limits(name, past) for name in ("strict", "loose")}
     smaller = solve_from_book(uniform, past, limits=limits)
     assert smaller.group("strict").epsilon < plan.group("strict").epsilon
-    booked = account_of(past, "", "strict").history
-    assert replace(limits["strict"][0], past=booked).fits(
-        smaller.history(smaller.group("strict"))
-    )
+    for limit in limits["strict"]:
+        assert limit.fits(smaller.history(smaller.group("strict")))
     budgets.reserve(
         "this", {group.name: smaller.history(group) for group in smaller.groups}
     )
@@ -145,6 +143,25 @@ def test_the_rule_of_an_account_counts_with_what_is_reserved(past, tmp_path):
     limited = {"strict": budgets.limits("strict")[:1]}
     fresh = solve_from_book(uniform, (), limits=limited)
     assert [budget.group for budget in fresh.book] == ["strict"]
+
+
+def test_runs_of_another_group_count_in_a_shared_ceiling(tmp_path):
+    """What the plan says of its ceiling is what its reservation comes to."""
+    address = str(tmp_path / "book.sqlite")
+    budgets = Budgets(address)
+    budgets.open("site", 4.0, 1e-4)
+    for name in ("strict", "loose", "third"):
+        budgets.open(name, 8.0, 1e-4, ceilings=["site"])
+    counts = History.repeated(Release(20.0, 1.0, SamplingLaw.FULL), 60)
+    Book(address).declare("counts", counts, group="third", clients=9)
+    before = budgets.state("site").spent
+    assert before > 1
+    plan = solve_at(_spec(loose=4.0, planning=UNIFORM), address)
+    budgets.reserve("this", {group.name: plan.history(group) for group in plan.groups})
+    committed = budgets.state("site").committed
+    assert before < committed <= 4.0
+    lines = [line for line in plan.warnings if line.startswith("site: with this run ")]
+    assert any(at_most(committed, 6) in line for line in lines)
 
 
 def test_a_filter_that_does_not_cover_the_plan_is_one_line(past):
