@@ -78,7 +78,9 @@ def accessible(app: Any, error: Exception | None) -> None:
     """Headings of the navigation get their level; code and tables scroll by keys."""
     for page in Path(app.outdir).rglob("*.html"):
         text = page.read_text(encoding="utf-8").replace("<pre>", '<pre tabindex="0">')
-        text = text.replace('<div class="table-wrapper', '<div tabindex="0" class="table-wrapper')
+        text = text.replace(
+            '<div class="table-wrapper', '<div tabindex="0" class="table-wrapper'
+        )
         text = text.replace('role="heading">', 'role="heading" aria-level="2">')
         text = text.replace("</head>", f"<style>{NARROW}</style></head>", 1)
         page.write_text(text, encoding="utf-8")

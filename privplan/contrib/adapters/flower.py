@@ -437,8 +437,6 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
             if interrupted is not None and interrupted.round == server_round:
                 return self._step(server_round, interrupted.mean), None
             return None, None
-        layout = Layout.of(self._sent)
-        start = layout.vector(self._sent)
         reported = self._reported(replies)
         cohort = self._cohort
         if cohort is not None and len(cohort) and not reported:
@@ -446,19 +444,27 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
                 server_round, f"none of {len(cohort)} clients reported an update"
             )
             return None, None
-        replies = {client: _arrays_in(content) for client, content in reported.items()}
-        updates = updates_of(layout, start, replies)
-        for (group, position), update in updates.items():
-            guard.add(server_round, group, position, update)
+        self._add(server_round, reported)
         nobody = None
         if not reported:
-            nobody = {guard.plan.groups[0].name: np.zeros(layout.size)}
-        groups = {group for group, _ in reported}
-        lost = sum(guard.total(group).excluded for group in groups)
-        if lost:
-            log(WARNING, NOT_FINITE, lost, len(reported))
+            size = Layout.of(self._sent).size
+            nobody = {guard.plan.groups[0].name: np.zeros(size)}
         released = guard.release(server_round, nobody)
         return self._step(server_round, released.mean), None
+
+    def _add(
+        self, server_round: int, reported: Mapping[tuple[str, int], RecordDict]
+    ) -> None:
+        """Give the clients' updates to the guard, and warn of those that are lost."""
+        layout = Layout.of(self._sent)
+        models = {client: _arrays_in(content) for client, content in reported.items()}
+        updates = updates_of(layout, layout.vector(self._sent), models)
+        for (group, position), update in updates.items():
+            self.guard.add(server_round, group, position, update)
+        groups = {group for group, _ in reported}
+        lost = sum(self.guard.total(group).excluded for group in groups)
+        if lost:
+            log(WARNING, NOT_FINITE, lost, len(reported))
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Any

@@ -169,8 +169,11 @@ class GuardedFedAvg(ModelController):  # type: ignore[misc]
         """
         if not targets:
             return True
-        rounds = guard.plan.spec.rounds
-        sent = FLModel(params=model, current_round=round_ - 1, total_rounds=rounds)
+        sent = FLModel(
+            params=model,
+            current_round=round_ - 1,
+            total_rounds=guard.plan.spec.rounds,
+        )
         results = self.send_model_and_wait(
             targets=targets, data=sent, min_responses=len(targets), timeout=self.timeout
         )
@@ -180,16 +183,15 @@ class GuardedFedAvg(ModelController):  # type: ignore[misc]
         for result in results:
             site = str((result.meta or {}).get("client_name"))
             if site in targets and result.params:
-                arrays = {
-                    name: np.asarray(value) for name, value in result.params.items()
-                }
                 is_whole = result.params_type == ParamsType.FULL
                 replies = whole if is_whole else differences
-                replies[member[site]] = arrays
+                replies[member[site]] = {
+                    name: np.asarray(value) for name, value in result.params.items()
+                }
         updates = updates_of(layout, layout.vector(model), whole)
         updates |= updates_of(layout, np.zeros(layout.size), differences)
-        for (group, position), update in updates.items():
-            guard.add(round_, group, position, update)
+        for place, update in updates.items():
+            guard.add(round_, *place, update)
         return bool(updates)
 
 

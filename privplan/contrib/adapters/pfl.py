@@ -195,10 +195,9 @@ def guarded(
         for group in guard.plan.groups:
             places += [(group.name, position) for position in range(group.clients)]
         has_ids = isinstance(training_data, FederatedDataset) or users is not None
-        count = len(set(users or ()))
-        if has_ids and count != len(places):
+        if has_ids and len(set(users or ())) != len(places):
             rule = f"must be the different ids of the plan's {len(places)} clients"
-            raise InputError.one("users", rule, count)
+            raise InputError.one("users", rule, len(set(users or ())))
         ids = dict(zip(places, users or (), strict=False))
 
         @cache
@@ -210,17 +209,21 @@ def guarded(
 
         data = PlannedUsers(guard, artificial if users is None else user)
         all_postprocessors = [*user_postprocessors, GuardedMechanism(guard)]
-        made = backend(data, val_data, all_postprocessors, **options)
-        gather = made.async_gather_results
-
-        def gather_checked(model: Any, *arguments: Any, **named: Any) -> Any:
-            require_no_statistics(model)
-            return gather(model, *arguments, **named)
-
-        made.async_gather_results = gather_checked
-        return made
+        return _checking_models(backend(data, val_data, all_postprocessors, **options))
 
     return make_backend
+
+
+def _checking_models(backend: Any) -> Any:
+    """A backend that refuses models with running statistics before it trains them."""
+    gather = backend.async_gather_results
+
+    def checked(model: Any, *arguments: Any, **named: Any) -> Any:
+        require_no_statistics(model)
+        return gather(model, *arguments, **named)
+
+    backend.async_gather_results = checked
+    return backend
 
 
 def require_no_statistics(model: Any) -> None:

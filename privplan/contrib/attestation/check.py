@@ -215,6 +215,14 @@ def _problems(run: Run, established: _Established, signed: Signed) -> Iterator[s
     is_first = len(established.heads) == 1
     if (statement.kind == "start") != is_first or established.ended:
         yield f"{where} is out of place"
+    yield from _established_by(run, established, signed, where)
+
+
+def _established_by(
+    run: Run, established: _Established, signed: Signed, where: str
+) -> Iterator[str]:
+    """What a statement adds to the others, and faults that show only then."""
+    statement = signed.statement
     match statement.kind:
         case "start":
             # Who chose the key later could choose cohorts and noise by it.
