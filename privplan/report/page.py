@@ -105,6 +105,7 @@ class Content:
         budgets_kept: how many methods kept every budget, by unit.
         compared: tables of a comparison.
         answers: what a comparison says of scores.
+        together: what its runs on the same people spend together, by group.
         commands: that reproduce what the page is about.
         withheld: whether the page shows no score.
         attacked: what attacks read from the run's releases, where it was attacked.
@@ -119,6 +120,7 @@ class Content:
     budgets_kept: str = ""
     compared: Sequence[Table] = ()
     answers: Sequence[str] = ()
+    together: Sequence[str] = ()
     commands: Sequence[str] = ()
     withheld: bool = False
     attacked: Table | None = None
@@ -201,12 +203,14 @@ class _Comparison:
         withheld: whether the page shows no score.
         leading: says which method leads.
         tables: makes its tables.
+        spent: says what its runs spend together.
     """
 
     methods: Sequence[Any]
     withheld: bool
     leading: Any
     tables: Any
+    spent: Any
 
     @property
     def private_units(self) -> Mapping[str, Any]:
@@ -232,6 +236,7 @@ def _loaded_comparison(folder: Path) -> _Comparison:
         comparison_rows = import_module("simulate.runs.rows")
         leading = import_module("simulate.runs.leader")
         method_tables = import_module("simulate.runs.tables")
+        spent = import_module("simulate.runs.together")
     except ImportError as error:
         rule = "of a comparison needs the simulator: pip install 'privplan[simulate]'"
         raise InputError.one("report", rule, str(error)) from None
@@ -240,7 +245,7 @@ def _loaded_comparison(folder: Path) -> _Comparison:
     withheld = any(map(scores.are_withheld, records))
     if withheld:  # their order would be that of their scores
         methods = sorted(methods, key=lambda row: str(row.algorithm))
-    return _Comparison(methods, withheld, leading, method_tables)
+    return _Comparison(methods, withheld, leading, method_tables, spent)
 
 
 def _of_comparison(folder: Path) -> Content:
@@ -266,6 +271,9 @@ def _of_comparison(folder: Path) -> Content:
         budgets_kept=comparison.leading.kept_line(methods),
         compared=_tables_of_methods(comparison),
         answers=() if comparison.withheld else comparison.leading.answer(methods),
+        together=list(
+            comparison.spent.together(comparison.spent.of_own_people(folder))
+        ),
         commands=reproduce.of_comparison(
             methods[0].records, [row.algorithm for row in methods]
         ),
@@ -335,6 +343,7 @@ def _rendered(content: Content) -> str:
         kept=content.budgets_kept,
         compared=content.compared,
         answers=content.answers,
+        together=content.together,
         commands=content.commands,
         attacked=content.attacked,
         plan=content.plan,

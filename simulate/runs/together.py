@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from privplan.accounting.accountant import accountant, at_most
@@ -18,6 +19,8 @@ from privplan.accounting.release import (
 from privplan.ledger import history_of
 from privplan.plan import Plan
 from privplan.promise import GUARANTEE
+from privplan.record import RECORD
+from privplan.verification.run import Run
 from privplan.verification.verify import load_run
 from simulate.algorithms.registry import ALGORITHMS
 from simulate.runs.compare import request_for
@@ -82,15 +85,30 @@ def recorded(rows: Mapping[str, Request], seeds: Sequence[int]) -> Iterator[Spen
         for seed in seeds:
             request = request_for(base, name, seed)
             run = load_run(request.folder)
-            releases = run.ledger.records
-            if all(release.noise.silent for release in releases):
-                continue
-            names = [group.name for group in run.plan.groups]
-            if _is_noise_shared(request, len(rows)):
-                histories = dict.fromkeys(names, _BARE)
-            else:
-                histories = {group: history_of(releases, group) for group in names}
-            yield Spending(run.plan, histories, 1)
+            yield from _released(run, _is_noise_shared(request, len(rows)))
+
+
+def of_own_people(folder: Path) -> Iterator[Spending]:
+    """What the runs of a comparison's folder released of people in own data."""
+    files = sorted(folder.glob(f"*/*/{RECORD}"))
+    for path in files:
+        run = load_run(path.parent)
+        if run.record.is_on_own_data:
+            is_shared = run.record.noise == "seeded" and len(files) > 1
+            yield from _released(run, is_shared)
+
+
+def _released(run: Run, is_noise_shared: bool) -> Iterator[Spending]:
+    """What a run released by its ledger; nothing where it is silent."""
+    releases = run.ledger.records
+    if all(release.noise.silent for release in releases):
+        return
+    names = [group.name for group in run.plan.groups]
+    if is_noise_shared:
+        histories = dict.fromkeys(names, _BARE)
+    else:
+        histories = {group: history_of(releases, group) for group in names}
+    yield Spending(run.plan, histories, 1)
 
 
 def together(spendings: Iterable[Spending]) -> Iterator[str]:

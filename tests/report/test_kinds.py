@@ -15,6 +15,7 @@ from privplan.report.page import OWN_MODULE, page_of
 from privplan.report.scores import WITHHELD
 from privplan.report.style import Panel
 from privplan.spec.spec import Spec
+from simulate.runs.together import of_own_people, together
 from tests.command import answer
 from tests.guard import plans
 from tests.simulate.own_runs import SPEC, Net, data
@@ -156,6 +157,14 @@ def test_a_comparison_on_own_data_has_no_scores_and_no_order_of_them(tmp_path):
     for row in rows:
         shown = re.escape(f"{100 * row.mean:.2f}")
         assert not re.search(rf"(?<![\d.]){shown}(?![\d.])", words)
+    # Both runs are of the same people: what stands of one is not all they lose.
+    [strict, _] = together(of_own_people(tmp_path / "results"))
+    assert strict.startswith("strict: 2 runs on the same people, together epsilon")
+    assert f"All runs together. {strict}" in words.replace(
+        "What stands here of promises and attackers is of one run alone. Who sees "
+        "several learns more: ",
+        "",
+    )
 
 
 def test_a_comparison_of_two_units_keeps_them_apart(tmp_path):

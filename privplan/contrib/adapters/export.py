@@ -201,7 +201,13 @@ def _pfl(plan: Plan, folder: Path) -> Files:
     return {
         "train.py": _text("pfl/train.py", **values),
         "README.md": _readme(
-            plan, "pfl[pytorch]==0.6.*", "train.py", "python train.py"
+            plan,
+            "pfl[pytorch]==0.6.*",
+            "train.py",
+            "python train.py",
+            "The guard stores no model of pfl: after an interruption training starts "
+            "from the first model\nwith the rounds that are left. Store the model by "
+            "pfl's checkpoints, and load it.\n",
         ),
     }
 
