@@ -91,7 +91,8 @@ def spec_mapping(text: str, path: Path | str) -> dict[str, Any]:
 
     data = load_yaml(text, "spec", path)
     if not isinstance(data, dict):
-        raise InputError.one("spec", "must be a mapping of fields", str(path))
+        rule = "must be a mapping of fields, in YAML or JSON"
+        raise InputError.one("spec", rule, str(path))
     return data
 
 

@@ -13,6 +13,7 @@ publishing them would be a release of the clients' data that no budget pays for.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,6 +25,8 @@ import numpy as np
 from privplan.errors import Fault, InputError, did_you_mean
 from privplan.files import read_json
 from simulate.data.columns import Columns, is_missing, number_of
+
+_log = logging.getLogger(__name__)
 
 Statistics = Mapping[str, Mapping[str, Any]]
 """Statistics of each feature, by name of its column."""
@@ -90,6 +93,16 @@ def encode(
             inputs.append(_codes(name, columns[name]))
         else:
             inputs.append(_encoded(name, columns[name], stated[name]))
+    for name in encoded:
+        missing = sum(map(is_missing, columns[name]))
+        if missing and "fill" not in stated[name]:
+            text = (
+                "data: %s is missing in %d records, and counts as %s; fill may say more"
+            )
+            is_numeric = stated[name].get("categories") is None
+            _log.warning(
+                text, name, missing, "its mean" if is_numeric else "no category"
+            )
     records = np.concatenate(inputs, 1)
     # A module that has embeddings only gets whole numbers.
     if not encoded:

@@ -117,6 +117,18 @@ def _without_clients(
     return {**columns, options.client: people}, options
 
 
+def _stated(statistics: Any) -> Statistics | None:
+    """The statistics of a mapping, a file, or the word ``none``."""
+    if str(statistics) == "none":
+        return AS_THEY_ARE
+    if isinstance(statistics, Path | str):
+        return read_statistics(Path(statistics))
+    if statistics is not None and not isinstance(statistics, Mapping):
+        rule = "must be a mapping of columns to their mean and std or categories"
+        raise InputError.one("statistics", rule, type(statistics).__name__)
+    return statistics
+
+
 def from_table(
     table: Any,
     *,
@@ -149,10 +161,7 @@ def from_table(
         InputError: for a column that is missing, or named twice, or cannot be read.
     """
     columns = columns_of(table)
-    if str(statistics) == "none":
-        statistics = AS_THEY_ARE
-    elif isinstance(statistics, Path | str):
-        statistics = read_statistics(Path(statistics))
+    statistics = _stated(statistics)
     labels = _names(label or ())
     features = _names(features)
     codes = _names(codes)

@@ -578,3 +578,9 @@ def test_a_group_that_is_none_is_answered_with_those_that_are(folder):
         "vary: must be a field of the spec or one of its groups (strict, medium, loose), "
         "found 'patients'"
     )
+
+
+def test_a_package_that_is_named_like_a_command_names_it():
+    importlib.import_module("privplan.report")
+    with pytest.raises(AttributeError, match="command line: privplan report --help"):
+        privplan_package.report("run", "r.html")

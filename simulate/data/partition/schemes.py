@@ -115,7 +115,11 @@ def scheme(text: str) -> Scheme:
         kind = PARTITIONS.get(name)
         with suppress(ValueError):
             return Scheme(text, kind.parse(settings), kind.disjoint(settings))
-    raise InputError.one("partition", f"must be {', '.join(forms())}", text)
+    rule = f"must be {', '.join(forms())}"
+    if PARTITIONS.has_exactly(name):
+        kind = PARTITIONS.get(name)
+        rule = f"must be {kind.form}: {kind.meaning}"
+    raise InputError.one("partition", rule, text)
 
 
 def partition(

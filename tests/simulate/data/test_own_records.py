@@ -183,3 +183,17 @@ def test_statistics_of_a_table_may_be_a_file(tmp_path):
         assert data.records.flatten().tolist() == [-1, 1, 0]
     plain = Data.from_table(table, label="ill", statistics="none")
     assert plain.records.flatten().tolist() == [40, 60, 50]
+
+
+def test_missing_numbers_without_a_fill_are_counted(caplog):
+    columns = {"age": [30.0, None, 50.0, None], "ill": [0, 1, 0, 1]}
+    stated = {"age": {"mean": 40.0, "std": 10.0}}
+    records = from_table(columns, label="ill", statistics=stated).x
+    assert records[:, 0].tolist() == [-1.0, 0.0, 1.0, 0.0]
+    assert "age is missing in 2 records, and counts as its mean" in caplog.text
+    caplog.clear()
+    stated["age"]["fill"] = 30.0
+    assert from_table(columns, label="ill", statistics=stated).x[1, 0] == -1
+    assert not caplog.text
+    with pytest.raises(InputError, match="statistics: must be a mapping of columns"):
+        from_table(columns, label="ill", statistics=object())
