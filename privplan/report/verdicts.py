@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _PROOFS = {
     "declared": "declared (what the run wrote)",
     "replayed": "replayed (rounds executed again)",
-    "attested": "attested (releases signed before use)",
+    "attested": "attested (releases signed)",
 }
 """Levels of evidence in words."""
 
