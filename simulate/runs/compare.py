@@ -138,6 +138,9 @@ def compare(
         raise InputError.one(
             "algorithms", "must name at least one, with one seed or more", "none"
         )
+    # Equal runs would count as several, and their scores would not seem to vary.
+    if len(set(seeds)) < len(seeds):
+        raise InputError.one("seeds", "must differ from each other", list(seeds))
     require_comparison_folder(base.folder)
     bases = {name: replace(base, algorithm=name) for name in algorithms}
     if requests is not None:

@@ -6,6 +6,7 @@ import pytest
 
 import privplan
 from privplan import processes
+from privplan.errors import InputError
 from privplan.spec.presets import preset
 from privplan.yaml_text import load_yaml
 from simulate.runs.compare import compare
@@ -13,6 +14,7 @@ from simulate.runs.leader import answer, kept_line, leader, units_apart
 from simulate.runs.request import Request
 from simulate.runs.rows import ComparisonRow
 from simulate.runs.tables import latex
+from tests.simulate.replay.runs import short_plan
 
 
 def _row(name, scores, outcome="kept", upper=1.0, unit="client"):
@@ -121,6 +123,13 @@ def test_the_tabular_has_a_cell_for_each_column_and_escapes_names():
 
 
 @pytest.mark.slow
+def test_one_seed_is_one_run(tmp_path):
+    base = Request(short_plan(), "planned", "digits", tmp_path / "results")
+    with pytest.raises(InputError, match="seeds: must differ from each other"):
+        compare(base, ["planned"], [1, 1])
+    assert not (tmp_path / "results").exists()
+
+
 def test_a_cluster_reports_the_rounds_of_each_finished_run(tmp_path):
     data = load_yaml(preset("digits-planned"), "spec") | {"rounds": 2}
     plan = privplan.solve(privplan.Spec.parse(data))
