@@ -41,6 +41,22 @@ except ImportError as error:
 
 Arrays = dict[str, np.ndarray]
 
+# Options of a recipe (NVFlare 2.9, FedAvgRecipe) that a guarded workflow does not read:
+# where training begins and ends, how updates are averaged, and by which exact metric of
+# the sites a model is selected.
+_WITHOUT_EFFECT = (
+    "aggregation_weights",
+    "aggregator",
+    "best_model_filename",
+    "exclude_vars",
+    "initial_ckpt",
+    "key_metric",
+    "model_persistor",
+    "patience",
+    "save_filename",
+    "stop_cond",
+)
+
 
 class GuardedFedAvg(ModelController):  # type: ignore[misc]
     """A workflow whose cohorts, noise and weights are those of a plan.
@@ -204,9 +220,21 @@ def guarded(recipe: type[Any], plan: str, ledger: str, **options: Any) -> type[A
         plan: file of the plan.
         ledger: the run folder; the initial model is written beside it.
         options: of ``GuardedFedAvg``.
+
+    Raises:
+        InputError: by the recipe, for an option that a guarded workflow does not read.
     """
 
     class Guarded(recipe):  # type: ignore[misc]
+        def __init__(self, **settings: Any) -> None:
+            for name in _WITHOUT_EFFECT:
+                if settings.get(name):
+                    rule = "must be left out; plan and guard decide what it would say"
+                    raise InputError.one(name, rule, settings[name])
+            # An empty name leaves out NVFlare's model selector, which writes the exact
+            # metric of each site to the server's log.
+            super().__init__(**{**settings, "key_metric": ""})
+
         def _create_controller(self, *_: Any, **__: Any) -> GuardedFedAvg:
             rounds = Plan.load(plan).spec.rounds
             if self.num_rounds != rounds:

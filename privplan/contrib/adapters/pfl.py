@@ -123,10 +123,14 @@ class GuardedMechanism(CentralPrivacyMechanism):  # type: ignore[misc]
     ) -> tuple[Any, Metrics]:
         """The noised mean, booked before it is returned.
 
-        Statistics of other populations are not touched.
+        The metrics of the round's training are emptied. They are exact, so that they
+        would tell of single users, and callbacks could steer training by them.
+        Statistics and metrics of other populations are not touched.
         """
         if str(central_context.population).rpartition(".")[2].lower() != "train":
             return stats, Metrics()
+        # pfl keeps this object and has no call that removes an entry.
+        Metrics.__init__(aggregate_metrics)
         round_ = self._guard.round
         released = self._guard.release(round_, self._nobody(_vector(stats)))
         self._guard.record(round_)

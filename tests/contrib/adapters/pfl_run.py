@@ -8,9 +8,10 @@ import torch
 from pfl.aggregate.simulate import SimulatedBackend
 from pfl.algorithm.base import NNAlgorithmParams
 from pfl.algorithm.federated_averaging import FederatedAveraging
+from pfl.callback.base import TrainingProcessCallback
 from pfl.data.dataset import Dataset
 from pfl.hyperparam.base import NNEvalHyperParams, NNTrainHyperParams
-from pfl.metrics import Weighted
+from pfl.metrics import Metrics, Weighted
 from pfl.model.pytorch import PyTorchModel
 
 from privplan.contrib.adapters.pfl import GuardedMechanism, PlannedUsers, StopAtBudget
@@ -34,7 +35,19 @@ def user(group, position):
     return Dataset(raw_data=[x, x @ np.array([[2.0], [-1.0]], "f4")])
 
 
+class SeenMetrics(TrainingProcessCallback):
+    """Which metrics a callback of the program gets to see."""
+
+    def __init__(self):
+        self.names = set()
+
+    def after_central_iteration(self, aggregate_metrics, model, *, central_iteration):
+        self.names |= set(aggregate_metrics.to_simple_dict())
+        return False, Metrics()
+
+
 torch.manual_seed(0)
+seen = SeenMetrics()
 line = Line(2, 1)
 with Guard(sys.argv[1], sys.argv[2], framework="pfl") as guard:
     model = PyTorchModel(
@@ -53,11 +66,15 @@ with Guard(sys.argv[1], sys.argv[2], framework="pfl") as guard:
             local_num_epochs=3, local_learning_rate=0.1, local_batch_size=10
         ),
         model_eval_params=NNEvalHyperParams(local_batch_size=10),
-        callbacks=[StopAtBudget(guard)],
+        callbacks=[StopAtBudget(guard), seen],
     )
     done = guard.round - 1
     print(
         json.dumps(
-            {"rounds": done, "weight": line.weight.detach().numpy().ravel().tolist()}
+            {
+                "rounds": done,
+                "weight": line.weight.detach().numpy().ravel().tolist(),
+                "metrics": sorted(seen.names),
+            }
         )
     )

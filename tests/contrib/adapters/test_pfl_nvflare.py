@@ -50,6 +50,8 @@ def test_pfl_trains_under_the_plan_and_stops_with_it(tmp_path):
     [result] = lines_of(done.stdout)
     assert result["rounds"] == ROUNDS
     assert result["weight"] == pytest.approx([2.0, -1.0], abs=0.6)
+    # Nothing that users measured: no loss, no number of users or of their records.
+    assert result["metrics"] == ["Learning rate", "Number of parameters"]
     with Guard(the_plan, tmp_path / "run") as guard:
         verdict = guard.verdict()
     assert verdict.outcome == "kept"
