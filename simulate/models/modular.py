@@ -122,12 +122,12 @@ class Modular:
     def logits(self, theta: Tensor, x: Tensor) -> Tensor:
         """Parameters [d] and records [B, *input_shape] to logits [B, classes]."""
         module = self._thread_copy("evaluation")
-        tensors = self._all(theta)
         block_rows = ROWS if x.device.type == "cpu" else max(1, len(x))
         outputs = []
         with self._forward():
             for block in torch.split(x, block_rows):
                 images = _laid_out_images(block, self.channels_last)
+                tensors = self._all(theta)
                 outputs.append(outputs_of(functional_call(module, tensors, images)))
         return torch.cat(outputs)
 
@@ -276,11 +276,12 @@ class Modular:
                     storage = torch.empty(template.shape, dtype=template.dtype)
                     setattr(part, name, nn.Parameter(storage))
 
-            for name, value in self._constants.items():
-                place, _, buffer = name.rpartition(".")
-                module.get_submodule(place)._buffers[buffer] = value
             copies["training"] = (module, list(module.parameters()))
-        return copies["training"]
+        module, parameters = copies["training"]
+        for name, value in self._constants.items():
+            place, _, buffer = name.rpartition(".")
+            module.get_submodule(place)._buffers[buffer] = self._for_one_call(value)
+        return module, parameters
 
     @contextmanager
     def _forward(self) -> Iterator[None]:
@@ -322,14 +323,23 @@ class Modular:
         return [math.prod(shape) for _, shape in self.shapes]
 
     def _all(self, theta: Tensor) -> dict[str, Tensor]:
-        """Views of a flat vector [d] and the buffers, by name."""
+        """The tensors of a flat vector [d] and the buffers, by name, for one call."""
         tensors: dict[str, Tensor] = {}
         parts = torch.split(theta, self._sizes)
         for (name, shape), part in zip(self.shapes, parts, strict=True):
-            tensors[name] = part.view(shape)
+            tensors[name] = self._for_one_call(part.view(shape))
         for name, value in self._constants.items():
-            tensors[name] = value.to(theta.device)
+            tensors[name] = self._for_one_call(value.to(theta.device))
         return tensors
+
+    def _for_one_call(self, value: Tensor) -> Tensor:
+        """A parameter or buffer that one call of the module receives.
+
+        A user's module may change it in place, as a mask or an embedding with a largest
+        norm does. It then changes a copy. Otherwise records would change, without
+        noise, what all other clients train with.
+        """
+        return value if self.export is None else value.clone()
 
     def _gradient(
         self, tensors: list[Tensor], x: Tensor, y: Tensor
@@ -339,7 +349,7 @@ class Modular:
             return tuple(torch.zeros_like(part) for part in tensors)
         module, parameters = self._training_copy()
         for parameter, value in zip(parameters, tensors, strict=True):
-            parameter.data = value
+            parameter.data = self._for_one_call(value)
         y, randomness = self._randomness(y)
         with torch.enable_grad():
             with randomness, self._forward():

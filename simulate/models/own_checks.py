@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -362,12 +362,20 @@ def _gradient_faults(
     }
     if not trainable:
         return []
-    try:
+
+    def gradients_of(x: Tensor) -> tuple[Tensor, Sequence[Tensor | None]]:
+        """Outputs of records, and gradients of their squares' sum by parameter."""
         with torch.enable_grad():
-            logits = outputs_of(module(probe.x.clone()))
-            gradients = torch.autograd.grad(
-                logits.square().sum(), list(trainable.values()), allow_unused=True
+            outputs = outputs_of(module(x.clone()))
+            parameters = list(trainable.values())
+            slopes = torch.autograd.grad(
+                outputs.square().sum(), parameters, allow_unused=True
             )
+        return outputs, slopes
+
+    try:
+        logits, gradients = gradients_of(probe.x)
+        of_records = [gradients_of(record[None])[1] for record in probe.x]
     except RuntimeError as error:  # such as an operation in place
         rule = "must be differentiable; avoid operations in place"
         return [Fault("model", rule, error_line(error))]
@@ -379,9 +387,26 @@ def _gradient_faults(
     if unused:
         rule = "must use all parameters; remove the unused ones"
         return [Fault("model", rule, ", ".join(unused))]
+    # Mini-batches are filled up to equal sizes by records that enter no loss.
+    batch_dependent = []
+    for name, gradient, *singles in zip(trainable, gradients, *of_records, strict=True):
+        if gradient is not None and not close(_total(singles), gradient):
+            batch_dependent.append(name)
+    if batch_dependent:
+        rule = (
+            "must compute a record's gradient from that record only, not scaled by "
+            "counts in its batch"
+        )
+        return [Fault("model", rule, ", ".join(batch_dependent))]
     with torch.enable_grad():
         outputs = logits.detach().requires_grad_()
         return _loss_faults(outputs, probe, by_record=by_record)
+
+
+def _total(gradients: Sequence[Tensor | None]) -> Tensor:
+    """The sum of gradients by one parameter; None stands for 0."""
+    present = [gradient for gradient in gradients if gradient is not None]
+    return torch.stack(present).sum(0) if present else torch.zeros(())
 
 
 def close(first: Tensor, second: Tensor) -> bool:

@@ -9,6 +9,7 @@ import torch
 import yaml
 from numpy.random import default_rng
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import privplan
 import simulate
@@ -297,6 +298,33 @@ class _Mixing(Net):
         return super().forward(x - x.mean(0))
 
 
+class _ScaledGradient(Net):
+    """Its gradient depends on how many records a batch has."""
+
+    def forward(self, x):
+        outputs = super().forward(x)
+        if outputs.requires_grad:
+            outputs.register_hook(lambda gradient: gradient * len(gradient))
+        return outputs
+
+
+class _Checkpointed(Net):
+    """Computes its activations again in the backward pass."""
+
+    def forward(self, x):
+        first = self.first
+        hidden = checkpoint(lambda z: torch.tanh(first(z)), x, use_reentrant=False)
+        return self.last(torch.relu(hidden * self.scale))
+
+
+class _Constrained(Net):
+    """Bounds its own weights in place, as masks and non-negative layers do."""
+
+    def forward(self, x):
+        self.first.weight.data.clamp_(-0.2, 0.2)
+        return super().forward(x)
+
+
 def _failing():
     raise RuntimeError("broken\nsecond line")
 
@@ -314,6 +342,8 @@ WRONG_MODELS = [
     ("model", lambda: _changed(lambda net: setattr(net, "other", net.last))),
     ("model", _Counting),
     ("model", _Mixing),
+    ("model", _ScaledGradient),
+    ("model", _Checkpointed),
     ("model", lambda: nn.Linear(5, 2)),
     ("model", lambda: nn.Linear(4, 1)),
     ("model", lambda: nn.Flatten(0)),
@@ -331,6 +361,24 @@ def test_wrong_models_are_refused(solved, tmp_path, field, model):
         simulate.train(solved, model=model, data=data(), folder=tmp_path / "run")
     assert str(caught.value).startswith(f"{field}: ")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_module_may_constrain_its_weights(solved, tmp_path):
+    options = {"model": _Constrained, "data": data(), "folder": tmp_path / "run"}
+    verdict = simulate.train(solved, **options).verdict
+    assert verdict.outcome == "kept"
+    assert verdict.level == "executed"
+
+
+def test_a_module_changes_no_parameters_and_no_buffers_of_a_run():
+    """Else records would decide, without noise, what all clients train from."""
+    x = default_rng(0).normal(size=(30, 4))
+    dataset, _ = simulate.Data(x, np.arange(30) % 2).prepared(())
+    model = OwnModel(_Constrained, {}, "tests:model").model("m", dataset)
+    theta = torch.full((model.parameters,), 3.0)
+    logits = model.logits(theta, dataset.test_x[:5].float())
+    assert torch.equal(theta, torch.full_like(theta, 3.0))
+    assert not torch.equal(logits, torch.zeros_like(logits))
 
 
 def test_all_faults_of_a_module_are_named_at_once(solved, tmp_path):

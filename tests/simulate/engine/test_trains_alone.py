@@ -67,6 +67,27 @@ class FirstRecord(nn.Module):
         return self.net(x - self.first)
 
 
+class LargestSeen(nn.Module):
+    """Scales records by the largest value so far, which the constants do not reach."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = Pictures()
+        self.register_buffer("top", torch.tensor(4.5))
+
+    def forward(self, x):
+        self.top = torch.maximum(self.top, x.detach().max())
+        return self.net(x / self.top)
+
+
+class LargestInPlace(LargestSeen):
+    """The same, in the buffer's own memory."""
+
+    def forward(self, x):
+        self.top.copy_(torch.maximum(self.top, x.detach().max()))
+        return self.net(x / self.top)
+
+
 def plan_of(model):
     """Training in which rounding grows by orders of magnitude."""
     parameters = sum(weights.numel() for weights in model().parameters())
@@ -157,6 +178,8 @@ def changed(before, after):
         (Pictures, "DP-FedSAM"),
         (Scaled, "planned"),
         (FirstRecord, "planned"),
+        (LargestSeen, "planned"),
+        (LargestInPlace, "planned"),
     ],
 )
 def test_a_client_s_records_and_presence_change_no_bit_of_another_one(model, algorithm):
