@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import index
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -15,6 +16,9 @@ from privplan.secure_stream import KEY_BYTES, SecureStream
 
 Available = Mapping[str, Iterable[int]]
 """Positions of the clients that are there, by group; from 0 to the plan's clients - 1."""
+_POSITIONS = (
+    'must be positions of registered clients by group, such as {"strict": [0, 3]}'
+)
 Positions = dict[str, tuple[int, ...]]
 """Positions of clients, by group."""
 
@@ -126,6 +130,8 @@ def cohort_of(
     if available is None:
         nobody = dict.fromkeys(drawn, 0)
         return Cohort(round_, dict(drawn), drawn, missing=nobody, guarantee=())
+    if not isinstance(available, Mapping):
+        raise InputError.one("available", _POSITIONS, available)
     for name in available:
         plan.group(name)  # refuses a group that is not planned
 
@@ -146,7 +152,11 @@ def cohort_of(
 
 def _present(group: GroupPlan, available: Available) -> frozenset[int]:
     """The registered clients of a group that are there."""
-    present = frozenset(map(int, available.get(group.name, ())))
+    try:
+        present = frozenset(map(index, available.get(group.name, ())))
+    except TypeError:
+        field = f"available.{group.name}"
+        raise InputError.one(field, _POSITIONS, available[group.name]) from None
     outside = [client for client in present if not 0 <= client < group.clients]
     if outside:
         rule = f"must be positions of registered clients, 0 to {group.clients - 1}"

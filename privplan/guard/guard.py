@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn
 
@@ -655,6 +656,7 @@ class Guard(Guided):
 
     def _pending_of(self, round_: int) -> StoredRelease | None:
         """The release of a round that is stored and not booked."""
+        self._require_number(round_)
         pending = self._pending
         if pending is None or pending.records[0].round != round_:
             return None
@@ -716,6 +718,7 @@ class Guard(Guided):
     def _check_next(self, round_: int) -> None:
         """Refuse a round that is not the next one, and one of a folder that is free."""
         self._require_folder()
+        self._require_number(round_)
         expected = self.round
         if round_ != expected or isinstance(round_, bool):
             rule = (
@@ -726,6 +729,12 @@ class Guard(Guided):
         if self._pending is not None:
             rule = "must be recorded, since it was released; release returns its bits"
             raise InputError.one("round", rule, round_)
+
+    def _require_number(self, round_: object) -> None:
+        """Refuse what is no number of a round, such as an update in its place."""
+        if not isinstance(round_, Integral):
+            rule = f"must be the number of a round, which comes first; next is {self.round}"
+            raise InputError.one("round", rule, type(round_).__name__)
 
     def _require_folder(self) -> None:
         """Refuse to go on in a folder that another guard may hold."""

@@ -377,6 +377,9 @@ def check_sums(sums: Mapping[str, np.ndarray], added: Mapping[str, GroupTotal]) 
     if added:
         rule = "must be left out in a round whose updates were added"
         raise InputError.one("sums", rule, list(sums))
+    if not isinstance(sums, Mapping):
+        rule = 'must be arrays by group, such as {"strict": array}'
+        raise InputError.one("sums", rule, type(sums).__name__)
     for name, total in sums.items():
         if isinstance(total, GroupTotal):
             rule = (

@@ -405,9 +405,21 @@ def test_wrong_input_is_refused_and_changes_nothing(tmp_path):
             InputError, match=r"positions of registered clients, 0 to 59, found 60"
         ):
             guard.draw(1, {"strict": [60]})
+        for available in ([3], "strict", {"strict": ["ann"]}, {"strict": 3}):
+            with pytest.raises(
+                InputError, match=r"available.*: must be positions .* by group, such"
+            ):
+                guard.draw(1, available)
         guard.draw(1)
         with pytest.raises(InputError, match="sums: must"):
             guard.release(1, {"strict": np.zeros(3), "loose": np.zeros(4)})
+        with pytest.raises(InputError, match="sums: must be arrays by group, such as"):
+            guard.release(1, np.zeros(3))
+        for method in (guard.draw, guard.release, guard.released, guard.record):
+            with pytest.raises(
+                InputError, match=r"round: must be the number .* next is 1, found 'nda"
+            ):
+                method(np.zeros((3, 4)))
         for round_ in (0, 1):
             with pytest.raises(InputError, match="must be released before"):
                 guard.record(round_)
