@@ -161,7 +161,12 @@ def _labels(data: Data, counts: dict[str, int] | None) -> str:
     text = ", ".join(f"{name} {count}" for name, count in listed)
     if len(counts) > MAX_CLASSES:
         text += f", and {len(counts) - MAX_CLASSES} more"
-    return f"classes: {len(counts)} (records of each: {text})"
+    seen = [name for name, count in counts.items() if count]
+    text = f"classes: {len(counts)} (records of each: {text})"
+    if len(seen) < len(counts) and data.classes is None:
+        text += "; whole numbers are counted from 0"
+        text += f" unless --classes names them, here {','.join(seen[:MAX_CLASSES])}"
+    return text
 
 
 def _facts(data: Data) -> dict[str, Any]:

@@ -193,6 +193,8 @@ def own_model_of(
         if fix:
             raise InputError.one("fix", "is only for --model", "--fix")
         return None
+    from torch import nn
+
     from simulate.data.user_code import imported
     from simulate.models.own import OwnModel
 
@@ -203,7 +205,11 @@ def own_model_of(
     if not isinstance(values, dict):
         raise InputError.one("model-args", "must be a JSON object", arguments)
     build = imported("model", source)
-    if not callable(build):
-        rule = "must be a torch.nn.Module, or a class or function that returns one"
+    # Parameters of a module that was made are others whenever its file is imported.
+    if isinstance(build, nn.Module) or not callable(build):
+        rule = (
+            "must be a class or function that returns a torch.nn.Module, so that a "
+            "verifier can make it again"
+        )
         raise InputError.one("model", rule, type(build).__name__)
     return OwnModel(build, values, source, fix)

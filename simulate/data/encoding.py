@@ -32,6 +32,10 @@ Statistics = Mapping[str, Mapping[str, Any]]
 """Statistics of each feature, by name of its column."""
 _NUMERIC = {"mean", "std", "fill"}
 _CATEGORICAL = {"categories", "fill"}
+# How pandas calls a column without a name, with a number behind it.
+_UNNAMED = "Unnamed: "
+# Of columns with mean 0 and deviation 1 neither is beyond it in any usual sample.
+_LARGEST_OF_STANDARDISED = 3.0
 AS_THEY_ARE: Statistics = defaultdict(lambda: {"mean": 0.0, "std": 1.0})
 """Statistics of a table whose columns are standardised already."""
 NO_STATISTICS = Fault(
@@ -103,6 +107,19 @@ def encode(
             _log.warning(
                 text, name, missing, "its mean" if is_numeric else "no category"
             )
+    if stated is AS_THEY_ARE:
+        not_standardised = [
+            name
+            for name, values in zip(names, inputs, strict=True)
+            if name in encoded
+            and max(abs(values.mean()), values.std()) > _LARGEST_OF_STANDARDISED
+        ]
+        if not_standardised:
+            text = (
+                "data: with statistics none, mean and deviation should be near 0 and 1; "
+                "one is above 3 in %s, which --statistics FILE.json standardises"
+            )
+            _log.warning(text, ", ".join(not_standardised))
     records = np.concatenate(inputs, 1)
     # A module that has embeddings only gets whole numbers.
     if not encoded:
@@ -133,6 +150,14 @@ def _faults(
     for name in features:
         if name not in columns:
             rule = f"must be among the columns {present}{did_you_mean(name, columns)}"
+            yield Fault("features", rule, name)
+        elif not name or name.startswith(_UNNAMED):
+            place = list(columns).index(name) + 1
+            rule = (
+                f"must have names; column {place} has none, as the index that pandas "
+                "writes: drop it by to_csv(path, index=False), or name the inputs by "
+                "--features A,B"
+            )
             yield Fault("features", rule, name)
         elif statistics is not AS_THEY_ARE and name not in statistics:
             rule = (

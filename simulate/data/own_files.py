@@ -179,6 +179,8 @@ def from_table(
     clients = text_column(columns, "client", client) if client else None
     group_names = text_column(columns, "group", group) if group else None
     y = _labels(columns, labels, task)
+    if statistics is not None and statistics is not AS_THEY_ARE:
+        _require_of_features(statistics, named)
     for name, times in Counter(inputs).items():
         if name in labels:
             raise InputError.one("features", "must not hold the label", name)
@@ -220,6 +222,16 @@ def _require_columns(
             rule = f"must be another column than {roles[name]}"
             faults.append(Fault(role, rule, name))
         roles.setdefault(name, role)
+    if faults:
+        raise InputError(faults)
+
+
+def _require_of_features(statistics: Statistics, named: Sequence[str]) -> None:
+    """Refuse statistics of columns that are labels, clients or groups."""
+    rule = "must be of a feature, and this column is a label, the client or the group"
+    faults = [
+        Fault(f"statistics.{name}", rule, name) for name in named if name in statistics
+    ]
     if faults:
         raise InputError(faults)
 

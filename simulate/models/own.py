@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -31,6 +33,7 @@ from simulate.models.own_checks import (
 )
 from simulate.tasks import objective_of
 
+_log = logging.getLogger(__name__)
 _IMAGES_NDIM = 4  # of images [B, channels, height, width]
 Factory = Callable[..., nn.Module]
 """A class or function that returns a fresh module."""
@@ -123,6 +126,8 @@ class OwnModel:
         faults += shown.faults
         if faults:
             raise InputError(faults)
+        if shown.normalised and objective is CROSS_ENTROPY:
+            _warn_of_softmax(self.label)
         skeleton = frozen_as_buffers(copy.deepcopy(module))
         buffers = {key: value.clone() for key, value in skeleton.named_buffers()}
         plain = Modular(
@@ -164,6 +169,16 @@ class OwnModel:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(0)
             return self.fresh()
+
+
+@cache
+def _warn_of_softmax(label: str) -> None:
+    """Warn once of a model, of which a comparison makes many."""
+    _log.warning(
+        "model: the outputs of %s are probabilities, and its loss takes logits; without "
+        "the softmax it learns faster",
+        label,
+    )
 
 
 def frozen_as_buffers(module: nn.Module) -> nn.Module:

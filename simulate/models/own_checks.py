@@ -49,11 +49,13 @@ class Behaviour(NamedTuple):
         outputs: size of the last dimension of its outputs.
         stochastic: whether it draws random numbers in training.
         faults: that were seen.
+        normalised: whether its outputs are probabilities, as of a softmax.
     """
 
     outputs: int
     stochastic: bool
     faults: list[Fault]
+    normalised: bool = False
 
 
 def probe_of(data: Dataset, objective: Objective) -> Probe:
@@ -213,7 +215,9 @@ def behaviour(
     faults += _gradient_faults(module, probe, by_record=by_record)
     if data.kind == "tokens" or data.codes:
         faults += _range_faults(module, probe.x[:1].clone(), data)
-    return Behaviour(int(outputs.shape[-1]), is_stochastic, faults)
+    sums = outputs.sum(-1)
+    is_normalised = bool((outputs >= 0).all()) and close(sums, torch.ones_like(sums))
+    return Behaviour(int(outputs.shape[-1]), is_stochastic, faults, is_normalised)
 
 
 def _range_faults(module: nn.Module, record: Tensor, data: Dataset) -> Iterator[Fault]:

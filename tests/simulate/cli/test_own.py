@@ -406,6 +406,31 @@ def test_a_share_for_test_is_led_to_test_share(workplace, monkeypatch):
     assert "; --test-share 0.2 splits off that share of the data, found '0.2'" in line
 
 
+def test_a_module_that_was_made_is_no_model_of_a_command(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines = ["from torch import nn", "net = nn.Linear(4, 2)", "make = lambda: net"]
+    Path("own_instance.py").write_text("\n".join(lines))
+    line = refused("check-data", "--model", "own_instance:net")
+    assert line.startswith(
+        "model: must be a class or function that returns a torch.nn."
+    )
+    assert line.endswith("found 'Linear'")
+    assert "parameters: 10" in answer("check-data", "--model", "own_instance:make")
+
+
+def test_classes_without_a_record_are_explained(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{row / 9},{row % 2 + 1},p{row % 4}" for row in range(16)]
+    Path("grades.csv").write_text("\n".join(["dose,grade,patient", *rows]))
+    words = "check-data grades.csv --label grade --client patient --statistics none"
+    counted = "whole numbers are counted from 0 unless --classes names them, here 1,2"
+    assert (
+        f"classes: 3 (records of each: 0 0, 1 8, 2 8); {counted}" in run(words).stdout
+    )
+    named = run(f"{words} --classes 1,2").stdout
+    assert "classes: 2 (records of each: 1 8, 2 8)\n" in named
+
+
 @pytest.mark.parametrize("task", ["regression", "multi-label"])
 def test_targets_are_compared_like_labels(task, caplog):
     x = np.arange(12, dtype="f4").reshape(6, 2)

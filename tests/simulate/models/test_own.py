@@ -309,3 +309,17 @@ def _hooked():
 )
 def test_modules_of_other_layers_keep_the_general_path(module):
     assert compiled(Modular("m", (1, 4, 4), 3, lambda: module), module) is None
+
+
+def test_a_softmax_before_the_loss_is_warned_of_once(caplog):
+    x = default_rng(0).normal(size=(30, 4))
+    dataset, _ = simulate.Data(x, np.arange(30) % 2).prepared(())
+    for last in (nn.Identity(), nn.LogSoftmax(1), nn.Sigmoid(), nn.Softmax(1)):
+        module = nn.Sequential(nn.Linear(4, 2), last)
+        name = f"ends in {type(last).__name__}"
+        for _ in range(2):
+            OwnModel(module, {}, name).model("m", dataset)
+    warned = (
+        "the outputs of ends in Softmax are probabilities, and its loss takes logits"
+    )
+    assert caplog.text.count("are probabilities") == caplog.text.count(warned) == 1
