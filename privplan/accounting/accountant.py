@@ -75,6 +75,28 @@ def checked_delta(delta: float) -> float:
     return delta
 
 
+# Above it a delta is at least 1/n for every population of a hundred or more.
+_LARGE_DELTA = 0.01
+
+
+def delta_warnings(
+    delta: float, population: int | None, unit: str = "client"
+) -> list[str]:
+    """A line for a delta that publishing the data of one unit would keep."""
+    if population is not None and delta >= 1 / population:
+        return [
+            f"delta {delta:g} is not below 1/{unit}s = {1 / population:.4g}: a "
+            f"mechanism that publishes one {unit} at random would pass; "
+            f"{unit}s^-1.1 is {population**-1.1:.4g}"
+        ]
+    if population is None and delta >= _LARGE_DELTA:
+        return [
+            f"delta {delta:g} is large: for {math.ceil(1 / delta)} {unit}s or more a "
+            "mechanism that publishes one of them at random would pass"
+        ]
+    return []
+
+
 def checked_relation(relation: object) -> Relation:
     """A neighbouring relation from its name."""
     if relation not in tuple(Relation):

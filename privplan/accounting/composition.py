@@ -13,7 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from privplan.accounting.accountant import checked_relation, fast_accountants
+from privplan.accounting.accountant import (
+    checked_relation,
+    delta_warnings,
+    fast_accountants,
+)
 from privplan.accounting.calibrate import MOST_ROUNDS, calibrate, parameter_faults
 from privplan.accounting.certificate import (
     NO_BOUND_HERE,
@@ -28,7 +32,7 @@ from privplan.accounting.tradeoff import TradeOff, profile_of, tradeoff
 from privplan.errors import Fault, InputError, UnsupportedError
 from privplan.guidance import checked_call
 from privplan.laws.law import Law
-from privplan.laws.sampling_law import known_laws
+from privplan.laws.sampling_law import rule_of_laws
 from privplan.values import LARGEST, SMALLEST
 
 # Relative distance of a cohort from a whole number that rounding of a ratio leaves.
@@ -103,15 +107,9 @@ class Composition:
     def _population_warnings(self) -> list[str]:
         """Warnings on delta and the cohort, given the size of the population."""
         clients = self.clients
+        warnings = delta_warnings(self.delta, clients)
         if clients is None:
-            return []
-        warnings = []
-        if self.delta >= 1 / clients:
-            warnings.append(
-                f"delta {self.delta:g} is not below 1/clients = {1 / clients:.4g}: a "
-                "mechanism that publishes one client at random would pass; "
-                f"clients^-1.1 is {clients**-1.1:.4g}"
-            )
+            return warnings
         for release, _ in self.history:
             if not release.sampling.law.whole_cohorts:
                 continue
@@ -143,12 +141,7 @@ def checked_law(
     try:
         law = SamplingLaw(name)
     except (ValueError, TypeError):
-        names = known_laws(name)
-        if " or " in names:
-            rule = f"must be one of {names}"
-        else:
-            rule = f"must be {names}"
-        raise InputError.one("sampling", rule, name) from None
+        raise InputError.one("sampling", rule_of_laws(name), name) from None
     largest = law.law.most_contributions(checked_relation(relation))
     if not (isinstance(contributions, int) and 1 <= contributions <= largest):
         if largest > 1:

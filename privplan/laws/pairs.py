@@ -11,10 +11,11 @@ import math
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from functools import cached_property
+from typing import Never
 
 import numpy as np
 
-from privplan.errors import InputError
+from privplan.errors import InputError, did_you_mean
 
 # Slack for the rounding of sums of many probabilities: of P, whose masses are stated,
 # and of Q, where each is multiplied by an exponential.
@@ -35,6 +36,12 @@ class Relation(StrEnum):
     ADD_REMOVE = "add_remove"
     REPLACE_ONE = "replace_one"
     ZERO_OUT = "zero_out"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Never:
+        """Name the relations where a value is none."""
+        rule = f"must be one of {', '.join(cls)}{did_you_mean(value, cls)}"
+        raise ValueError(f"relation: {rule}, found {value!r}")
 
 
 class Kind(IntEnum):

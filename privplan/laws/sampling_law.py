@@ -85,7 +85,7 @@ class SamplingLaw(str, metaclass=_Names):
         if interned is not None:
             return interned
         if name not in LAWS.names() and _composed(name) is None:
-            raise ValueError(f"{name!r} is not the name of a sampling law")
+            raise ValueError(f"sampling: {rule_of_laws(name)}, found {name!r}")
         return _INTERNED.setdefault(name, super().__new__(cls, name))
 
     @property
@@ -154,6 +154,14 @@ def known_laws(value: object) -> str:
     phrases = [repr(law) for law in laws]
     phrases += [family.phrase for _, family in FAMILIES.items()]
     return f"{', '.join(phrases[:-1])} or {phrases[-1]}{near}"
+
+
+def rule_of_laws(value: object) -> str:
+    """The rule that a value breaks which is the name of no law."""
+    names = known_laws(value)
+    if " or " in names:
+        return f"must be one of {names}"
+    return f"must be {names}"
 
 
 _FIRST = ("full", "poisson", "fixed_size")

@@ -58,9 +58,13 @@ def command(
 
     Exit codes: 0 nothing found, which is no guarantee; 6 alarms; 2 bad input.
     """
+    from privplan.accounting.accountant import delta_warnings
     from privplan.contrib.lint.judge import lint
     from privplan.contrib.lint.reading import Options
 
+    if delta is not None:
+        for line in delta_warnings(delta, population, "unit"):
+            render.warn(line)
     report = lint(file, framework, Options(population, rounds, delta))
     if form == "json":
         render.data(report.plain())
