@@ -7,7 +7,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping
-from functools import wraps
+from functools import cached_property, partial, wraps
 from importlib import import_module
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
@@ -80,7 +80,8 @@ def _written(owner: Any, name: str) -> str:
     place = getattr(owner, "__name__", "")
     if inspect.ismodule(owner):
         return example(getattr(owner, name)) or f"{place}.{name}"
-    is_method = inspect.isroutine(inspect.getattr_static(owner, name))
+    member = inspect.getattr_static(owner, name)
+    is_method = inspect.isroutine(member) and not isinstance(member, cached_property)
     return f"{place}.{name}()" if is_method else f"{place}.{name}"
 
 
@@ -146,6 +147,19 @@ def no_such_name(module: ModuleType, name: str) -> Exception:
     return ImportError(str(error)) if operation == "IMPORT_FROM" else error
 
 
+class Chapter(ModuleType):
+    """A module that is named like something that users call."""
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Say what to write where somebody calls it as a function.
+
+        Raises:
+            NoSuchNameError: always.
+        """
+        package, _, name = self.__name__.rpartition(".")
+        raise NoSuchNameError(sys.modules[package], name)
+
+
 class GuidedKind(type):
     """Of a class whose missing names say what to write."""
 
@@ -207,6 +221,9 @@ def checked_call(function: F) -> F:
     @wraps(function)
     def called(*values: Any, **named: Any) -> Any:
         for name, value in named.items():
+            # Comparisons in float32 overflow at the limits of numbers.
+            if name in NUMBERS and _is_numpy_number(value):
+                named[name] = value.item()
             if name in named_parameters:
                 continue
             if takes_any and not meaning(name, named_parameters):
@@ -296,6 +313,35 @@ def _wrong_call(
     names = ", ".join(name for name in parameters if name != "self")
     hint = f"; write {call}" if call else f"; it takes {names or 'nothing'}"
     return PrivplanError(f"{called_as}: {error}{hint}")
+
+
+class _Uncalled(partial[Any]):
+    """A method that was not called yet."""
+
+    def __getattr__(self, name: str) -> Any:
+        method = self.func.__name__
+        hint = f"write .{method}().{name}"
+        raise AttributeError(f"{method} is a method and has no {name!r}; {hint}")
+
+
+class _CalledFirst:
+    """A method whose value users expect where they leave out its brackets."""
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self._method = method
+
+    def __get__(self, owner: object, kind: type | None = None) -> Any:
+        return self._method if owner is None else _Uncalled(self._method, owner)
+
+
+def called_first(method: F) -> F:
+    """The method, which says that it is called where a part of its value is asked."""
+    return _CalledFirst(explained_call(method))  # type: ignore[return-value]
+
+
+def _is_numpy_number(value: Any) -> bool:
+    """Whether a value is a single number of NumPy, and no array."""
+    return type(value).__module__ == "numpy" and not hasattr(value, "__len__")
 
 
 def checked_init(kind: type[T]) -> type[T]:

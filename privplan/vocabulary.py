@@ -400,6 +400,12 @@ reproduce.dry_run reproduce.list_rows reproduce.preview reproduce.quick reproduc
     reproduce --list names the tables; --rows and --seeds 1 run a part of one
 explain.o explain.output explain.out explain.save explain.html explain.pdf
     privplan report PLAN -o page.html writes a page
+compare.tune compare.tuned compare.tuning
+    privplan compare PLAN --algorithms A,B --tune in the shell tunes each method
+init.groups init.group init.clients init.epsilon init.delta init.rounds init.budget \
+init.name init.n_groups init.num_groups init.tiers
+    --interactive asks for groups, clients and budgets; else a spec is written from a \
+--preset, and its lines are changed there
 compare.latex compare.csv compare.tex
     the folder of a comparison has results.tex and results.csv
 verify.output verify.out verify.save
@@ -440,11 +446,12 @@ significance p_value ttest confidence_interval wilcoxon ci
     a comparison shows mean and deviation over seeds; to_frame() has each seed
 simulate.Algorithm simulate.Strategy FedAvg FedProx FedAdam FedYogi FedOpt \
 simulate.Client NumPyClient ClientApp ServerApp simulate.Server ClientManager \
-simulate.Aggregator simulate.method simulate.algorithms
+simulate.Aggregator simulate.method
     a method is named, algorithm="FedAvg"; one of your own is a function, as \
 docs/reference/own-method.md shows
-list_algorithms available_algorithms list_methods
-    privplan simulate --algorithms in the shell, which lists them
+simulate.algorithms list_algorithms available_algorithms list_methods
+    simulate.algorithms.registry.ALGORITHMS.names() in Python, and privplan simulate \
+--algorithms in the shell, list them
 start_simulation start_server run_simulation flwr
     simulate.train(plan, dataset="digits"), or in Flower the guard: docs/adapters.md
 datasets load_dataset get_dataset load_digits load_mnist DataLoader Dataset Loader
@@ -490,6 +497,12 @@ Hyperparameter
     from simulate.algorithms.registry import Hyperparameter
 to_latex
     open('FOLDER/results.tex') in the folder of the comparison
+Verdict.explain
+    print(verdict), or .checks and .groups of it
+TrainedRun.explain
+    print(run), print(run.verdict) or run.plan.explain()
+Certificate.explain Comparison.explain Book.explain
+    print(...) of it
 Spec.save
     yaml.safe_dump(spec.plain())
 Spec.solve

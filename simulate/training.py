@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from privplan.bundle import Bundle
 from privplan.errors import InputError
-from privplan.guidance import checked_call, instead_of_argument
+from privplan.guidance import called_first, checked_call, instead_of_argument
 from privplan.plan import Plan
 from privplan.publishing import publish
 from privplan.record import RunRecord
@@ -95,6 +95,7 @@ class TrainedRun(Shown):
             load_run(self.folder), options={OPTIONS: given_again(self._request)}
         )
 
+    @called_first
     def model(self) -> nn.Module:
         """The trained global model as a PyTorch module on the CPU, in evaluation mode.
 

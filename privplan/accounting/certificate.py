@@ -16,7 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_serializer, model_valid
 from privplan.accounting.accountant import Accountant, checked_relation
 from privplan.accounting.accountant import accountant as by_name
 from privplan.accounting.release import History, Relation, Unit, is_client, named_law
-from privplan.errors import UnsupportedError
+from privplan.errors import InputError, UnsupportedError
+from privplan.guidance import checked_call
 from privplan.values import Named, Shown
 
 # Two intervals are only called apart when the gap is more than rounding in either.
@@ -124,6 +125,9 @@ class Certificate(Shown, Named[CertificateRow]):
             (row.epsilon_upper for row in guaranteed or proven), default=math.inf
         )
 
+    def __float__(self) -> float:
+        return self.epsilon
+
     def __getitem__(self, key: Any) -> Any:
         """The rows of a group or else of an accountant, or the row at an index."""
         if not isinstance(key, str):
@@ -144,6 +148,7 @@ def laws(history: History) -> str:
     return "+".join(sorted(names)) or "none"
 
 
+@checked_call
 def certify(
     history: History,
     *,
@@ -162,7 +167,16 @@ def certify(
         relation: which data sets are neighbours.
         accountants: names, or accountants.
         unit: whom epsilon protects.
+
+    >>> found = privplan.certify(
+    ...     plan.history("strict"), group="strict", delta=1e-5, relation="add_remove"
+    ... )
+    >>> found["strict"].epsilon == found.epsilon
+    True
     """
+    if not isinstance(history, History):
+        rule = "must be a History such as plan.history(GROUP); plan.certificate has all"
+        raise InputError.one("history", rule, type(history).__name__)
     relation = checked_relation(relation)
     rows: list[CertificateRow] = []
     notes: list[str] = []

@@ -24,6 +24,7 @@ from privplan.errors import (
     one_of,
 )
 from privplan.files import read_text, write_text
+from privplan.guidance import place_in_spec
 from privplan.processes import in_jobs
 from privplan.sweeps import Journal, Progress, finish, key_of, resumable
 from privplan.values import digest
@@ -140,6 +141,10 @@ def in_full(data: dict[str, Any], path: str) -> str:
         listed = ", ".join(map(str, names[:_MOST_NAMED]))
         rule = f"is a field of each group: name the group, such as {names[0]}.{first}"
         raise InputError.one("vary", f"{rule} (groups: {listed})", first)
+    place = place_in_spec(first)
+    is_placed = place is not None and not place.startswith("groups.")
+    if names and not field and is_placed:
+        raise InputError.one("vary", f"must be written in full: {place}", first)
     if names and not field:
         meant = did_you_mean(first, [*map(str, names), *Spec.model_fields])
         if not meant:

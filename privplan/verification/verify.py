@@ -145,7 +145,7 @@ def approved_plan(plan: Plan | Path | str, folder: Path | None) -> Plan:
 
 @checked_call
 def judge(
-    run: Run,
+    run: Run | Path | str,
     rounds: int | str | None = None,
     *,
     options: Mapping[str, Any] | None = None,
@@ -160,7 +160,7 @@ def judge(
     'kept'
 
     Args:
-        run: what ``load_run`` read.
+        run: what ``load_run`` read, or a run folder.
         rounds: how many are executed again where simulator and data are found: a
             number, ``all``, or as many as fit into 10 s when None.
         options: what else the executor is given, such as data and model of a run on own
@@ -169,6 +169,8 @@ def judge(
         noise_key: file with the key of cohorts and noise; the one beside the folder
             when None.
     """
+    if not isinstance(run, Run):
+        run = load_run(run)
     commitment = run.record.configuration.get("noise_commitment")
     key = NoiseKey.of_run(run.folder or Path(), commitment, noise_key)
     keys = () if key is None else (key,)

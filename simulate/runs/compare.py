@@ -52,7 +52,9 @@ def select(
         )
         raise InputError.one("algorithms", rule, ", ".join(programs))
     if "all" not in map(str.lower, words):
-        chosen = list(dict.fromkeys(map(ALGORITHMS.name_of, words or [""])))
+        chosen = list(map(ALGORITHMS.name_of, words or [""]))
+        if len(set(chosen)) < len(chosen):
+            raise InputError.one("algorithms", "must differ from each other", chosen)
         return chosen, [*_twins(chosen, words)]
     # An algorithm that is named besides ``all`` is tried whatever speaks against it.
     named = {ALGORITHMS.name_of(word) for word in words if word.lower() != "all"}

@@ -7,6 +7,7 @@ from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import privplan as privplan_package
@@ -248,6 +249,10 @@ def test_what_if_says_the_numbers_of_solve(folder):
             ["what-if", "spec.yaml", "strict=1,2", "-o", "new.html"],
             "output: must be a folder; --html PAGE writes a page, found 'new.html'",
         ),
+        (
+            ["init", "--groups", "3"],
+            "No such option '--groups'; --interactive asks for groups, clients and ",
+        ),
         (["plot", "plan.json"], "No such command 'plot'; use privplan solve SPEC --pl"),
         (
             ["export", "plan.json", "--format", "flower"],
@@ -399,6 +404,49 @@ def test_a_guess_on_runs_is_led_on(words, line):
         ("simulate.Data(Table())", "write simulate.Data.from_table(table, label=...)"),
         ("simulate.compare('p', ['planned'], output='b')", "write folder"),
         ("simulate.compare('p', ['planned'], workers=2)", "write jobs"),
+        ("object.__new__(simulate.TrainedRun).verify", "; write .verdict"),
+        ("object.__new__(simulate.TrainedRun).summary()", "; write print(run), "),
+        (
+            "object.__new__(simulate.TrainedRun).model.state_dict()",
+            "write .model().state_dict",
+        ),
+        (
+            "object.__new__(simulate.TrainedRun).model(1)",
+            "TrainedRun.model: ",
+        ),
+        (
+            "object.__new__(privplan.Verdict).summary()",
+            "write print(verdict), or .checks",
+        ),
+        ("PLAN.certificate.explain()", "write print(...) of it"),
+        ("privplan.judge(PLAN)", "must be a run, or its folder"),
+        (
+            "privplan.certify(PLAN)",
+            'write privplan.certify(plan.history("strict"), group="strict", ',
+        ),
+        (
+            "privplan.certify(PLAN, group='a', delta=1e-5, relation='add_remove')",
+            "history: must be a History such as plan.history(GROUP); ",
+        ),
+        ("privplan.SamplingLaw('Poisson')", "(did you mean poisson?)"),
+        (
+            "privplan.SamplingLaw('min_separation:0')",
+            "sampling: must be 'min_separation:",
+        ),
+        (
+            "privplan.Relation('replace-one')",
+            "add_remove, replace_one, zero_out (did you mean replace_one?), found ",
+        ),
+        ("simulate.algorithms()", "registry.ALGORITHMS.names() in Python"),
+        ("simulate.compare(PLAN, ['planned'], tune=True)", "--tune in the shell"),
+        (
+            "privplan.what_if(PLAN, {'lr': [0.1]})",
+            "must be written in full: local.learning_rate, found 'lr'",
+        ),
+        (
+            "simulate.compare(PLAN, ['planned', 'planned'])",
+            "algorithms: must differ from each other, found ['planned', 'planned']",
+        ),
         (
             "simulate.compare(PLAN, ['planned'], on='dask://h:1')",
             "compare --on ADDRESS",
@@ -412,9 +460,64 @@ def test_a_guess_in_python_is_led_on(guess, line, folder):
     names = {"privplan": privplan_package, "simulate": simulate}
     names |= {"PLAN": plan, "Table": table, "Guard": Guard, "importlib": importlib}
     names["FOLDER"] = folder
-    with pytest.raises((AttributeError, KeyError, PrivplanError)) as caught:
+    # ``simulate.algorithms`` is there once a run imported it.
+    importlib.import_module("simulate.algorithms")
+    errors = (AttributeError, KeyError, ValueError, PrivplanError)
+    with pytest.raises(errors) as caught:
         eval(guess, names)
     assert line in str(caught.value)
+
+
+def test_a_certificate_is_read_as_a_number():
+    numbers = {"rounds": 50, "delta": 1e-5, "sampling_ratio": 0.02}
+    certificate = privplan_package.account(noise_multiplier=1.5, **numbers)
+    assert float(certificate) == certificate.epsilon > 0
+
+
+def test_numbers_in_single_precision_cause_no_warning(recwarn):
+    numbers = {"rounds": np.int64(50), "delta": 1e-5, "sampling_ratio": 0.02}
+    single = privplan_package.account(noise_multiplier=np.float32(1.5), **numbers)
+    assert single == privplan_package.account(noise_multiplier=1.5, **numbers)
+    assert [str(warning.message) for warning in recwarn] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "warned"),
+    [
+        (["--delta", "0.01"], "delta 0.01 is large: for 100 clients or more a "),
+        (["--delta", "0.009"], None),
+        (["--delta", "0.009", "--clients", "200"], "delta 0.009 is not below 1/client"),
+        (["--delta", "0.04", "--clients", "20"], None),
+    ],
+)
+def test_a_delta_that_publishing_a_client_would_keep_is_said_to_be_one(
+    words, warned, tmp_path
+):
+    equal = ["--noise-multiplier", "1.5", "--sampling-ratio", "0.1", "--rounds", "3"]
+    script = tmp_path / "train.py"
+    script.write_text("from opacus import PrivacyEngine\n")
+    of_lint = [word.replace("--clients", "--population") for word in words]
+    for done in (
+        privplan("account", *equal, *words),
+        privplan("lint", script, "--of", "opacus", *of_lint),
+    ):
+        assert done.exit_code == 0, done.output
+        if warned is None:
+            assert "a mechanism that publishes" not in done.stderr
+        else:
+            # A script may protect records or clients.
+            assert f"warning: {warned}" in done.stderr.replace("unit", "client")
+
+
+def test_a_run_is_judged_by_its_folder(tmp_path):
+    simulate = pytest.importorskip("simulate")
+    plan = privplan_package.solve(
+        privplan_package.preset("digits-planned").replace(rounds=1)
+    )
+    simulate.train(plan, dataset="digits", folder=tmp_path / "run")
+    verdict = privplan_package.judge(tmp_path / "run", rounds=0)
+    assert verdict == privplan_package.verify(tmp_path / "run", rounds=0)
+    assert verdict.rounds == 1
 
 
 def test_a_row_of_a_comparison_is_named_by_its_algorithm():
@@ -429,7 +532,7 @@ def test_a_method_that_differs_by_a_hyphen_is_named():
     registry = pytest.importorskip("simulate.algorithms.registry")
     compare = pytest.importorskip("simulate.runs.compare")
     assert "DPFedAvg" in registry.ALGORITHMS.names()
-    names, lines = compare.select("dpfedavg,DPFedAvg,DP-FedAvg", None)
+    names, lines = compare.select("DPFedAvg,DP-FedAvg", None)
     assert names == ["DPFedAvg", "DP-FedAvg"]
     assert lines == []
     assert compare.select("dpfedavg", None)[1] == [
