@@ -209,8 +209,8 @@ def booking_of(
     Args:
         run: the run or its folder.
         population: whose groups these are.
-        infinite: whether a run that is broken or a rehearsal is booked at infinite
-            epsilon.
+        infinite: whether the run is booked at infinite epsilon, also one that is broken
+            or a rehearsal.
         judged: how the run is judged; by default as ``privplan verify`` does.
 
     Raises:
@@ -243,7 +243,7 @@ def booking_of(
         reason = f"{folder}: {first.name}: {first.reason}"
         rule = "must not be broken (--infinite books one that was published)"
         raise BrokenRunError(str(Fault("run", rule, reason)))
-    cost = supported_cost(verdict)
+    cost: Cost = "infinite" if infinite else supported_cost(verdict)
     return booking(
         recorded, folder, population, verdict.outcome, cost, level=verdict.level
     )

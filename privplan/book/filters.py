@@ -127,6 +127,14 @@ def cost(rule: Filter, history: History, relation: Relation, order: int) -> int:
         raise UnsupportedError(f"gaussian filter: {reason}")
     units = 0
     for release, count in history:
+        # A release of single clients, in the same account, would have to count for a
+        # person with several; but releases are charged one by one.
+        contributions = release.sampling.law.contributions
+        if contributions > 1:
+            raise UnsupportedError(
+                f"{rule} filter: covers persons with one client each, found up to "
+                f"{contributions}; compose by --rule exact, without an account"
+            )
         if release.sampling_ratio == 0 or math.isinf(release.noise_multiplier):
             continue
         if rule == "gaussian":

@@ -106,8 +106,8 @@ def update_run(connection: Connection, booking: Booking, place: int | None) -> A
             end.
 
     Raises:
-        InputError: when the book has the run under another population, or has a run
-            with the same noise.
+        InputError: when the book has the run under another population or as broken, or
+            has a run with the same noise, or a copy of it that went apart.
     """
     run = booking.run
     lines_before = 0
@@ -124,6 +124,7 @@ def update_run(connection: Connection, booking: Booking, place: int | None) -> A
             raise InputError.one("population", rule, run.population)
         if row_continues and not continues_row:
             return Added("longer", row.lines)
+        _refuse_less_than_infinite(connection, row.id, run)
         if row_continues:
             has_ended = run.status == "complete" and row.status == "running"
             if not _counts_more(connection, row.id, run, has_ended):
@@ -165,11 +166,32 @@ def _counts_more(
     return strength > booked_strength or (has_ended and strength == booked_strength)
 
 
-def _refuse_repeated_noise(connection: Connection, booking: Booking) -> None:
-    """Refuse a run whose noise another run of the book has, as runs of one seed do.
+def _refuse_less_than_infinite(
+    connection: Connection, run_id: int, run: BookedRun
+) -> None:
+    """Refuse to book a run as recorded that the book has as broken.
 
-    Subtracting two releases with equal noise cancels it. Lines that both runs have in
-    common are one release, not two; only lines after those are compared.
+    Whoever removes the evidence of the fault, or adds a line to the ledger, would make
+    it cost less.
+
+    Raises:
+        InputError: unless it is executed again, or booked at infinite epsilon.
+    """
+    chosen = select(VERDICTS.c.verdict).where(VERDICTS.c.run == run_id)
+    was_broken = connection.execute(chosen).scalar() == "broken"
+    if was_broken and run.cost != "infinite" and run.level != "executed":
+        rule = "must be executed again, since the book has it as broken"
+        raise InputError.one("run", rule, run.checked)
+
+
+def _refuse_repeated_noise(connection: Connection, booking: Booking) -> None:
+    """Refuse a run whose noise or cohorts another run of the book has.
+
+    Subtracting two releases with equal noise cancels it: runs of one seed have it.
+    Lines that both runs have in common are one release, not two; only lines after those
+    are compared. Two copies of a folder that went apart have cohorts in common, those
+    of the round that was open, so that their releases do not compose as independent
+    draws.
 
     Raises:
         InputError: naming the other run.
@@ -189,6 +211,12 @@ def _refuse_repeated_noise(connection: Connection, booking: Booking) -> None:
             )
             counted = f"{booking.run.source}: {equal} equal noise states"
             raise InputError.one("run", rule, counted)
+        if common and booking.run.cost != "infinite":
+            rule = (
+                f"must not be a copy of {row.source} that went apart from it, since "
+                "both have drawn some cohorts together (--infinite books it)"
+            )
+            raise InputError.one("run", rule, f"{common} equal rounds")
 
 
 def _common_lines(links: Sequence[bytes], booked_links: Sequence[bytes]) -> int:

@@ -72,7 +72,7 @@ def _address(function: Callable[..., Any]) -> Callable[..., Any]:
     "--population", default="", metavar="NAME", help="Whose groups these are."
 )
 @click.option(
-    "--infinite", is_flag=True, help="Book a broken run, too: at infinite epsilon."
+    "--infinite", is_flag=True, help="Book it at infinite epsilon, also a broken run."
 )
 @judging_options
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")

@@ -271,6 +271,16 @@ def test_the_gaussian_filter_costs_nothing_and_covers_no_sampling():
         filters.cost("gaussian", sampled(1), "add_remove", 0)
 
 
+@pytest.mark.parametrize("rule", ["gaussian", "renyi"])
+def test_filters_refuse_persons_with_several_clients(rule):
+    """Releases of single clients in the same account would count for such a person."""
+    full = SamplingLaw("full")
+    of_person = History([(Release(30.0, 1.0, full.of_person(3)), 20)])
+    with pytest.raises(UnsupportedError, match="persons with one client each"):
+        filters.cost(rule, of_person, "add_remove", 0)
+    assert filters.cost(rule, releases(20), "add_remove", 0) > 0
+
+
 def test_the_renyi_filter_is_the_bound_of_one_order():
     from privplan.accounting.accountant import accountant
 

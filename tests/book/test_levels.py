@@ -9,6 +9,7 @@ from privplan.book.book import Book
 from privplan.book.database import address_of, engine_of
 from privplan.book.entry import BookedRun, booking_of
 from privplan.book.store import add, runs
+from privplan.errors import InputError
 from privplan.evidence.replay import ReplayReport
 from privplan.verification.verify import load_run
 from tests.book.runs import run
@@ -92,6 +93,14 @@ def test_a_run_that_was_executed_again_later_is_judged_anew(tmp_path, monkeypatc
     [booked] = runs(url)
     assert booked.level == "broken"
     assert booked.cost == "infinite"
+
+    # Who takes away what showed the fault gets nothing for it.
+    _executing(monkeypatch, "passed")
+    with pytest.raises(InputError, match="must be executed again, since the book"):
+        Book(url.database).add(folder, rounds=0)
+    assert [booked.cost for booked in runs(url)] == ["infinite"]
+    assert Book(url.database).add(folder) == "judged"
+    assert [booked.cost for booked in runs(url)] == ["recorded"]
 
 
 def test_books_of_earlier_versions_are_read_and_upgraded(tmp_path):

@@ -163,19 +163,18 @@ def test_a_book_that_may_only_be_read_is_read_and_not_written(tmp_path):
         add(read_only, booking_of(run(tmp_path / "other", 2), ""))
 
 
-def test_copies_that_went_apart_both_count(address, tmp_path):
-    """Their beginning counts twice, which is more than was spent and never less."""
+def test_of_copies_that_went_apart_one_counts_as_recorded(address, tmp_path):
+    """They share drawn cohorts: their releases are no independent draws."""
     url = address_of(address)
     common_lines = 10 * PER_ROUND
     first, second = (releases(two_groups(), seed) for seed in (1, 2))
     mixed = [*first[:common_lines], *second[common_lines:]]
-    for name, records in (("first", first), ("mixed", mixed)):
-        folder = run(tmp_path / name, records=records)
-        assert add(url, booking_of(folder, "")).outcome == "added"
-    rounds = 0
-    for booked in runs(url):
-        rounds += sum(share.history.rounds for share in booked.shares)
-    assert rounds == 120
+    add(url, booking_of(run(tmp_path / "first", records=first), ""))
+    folder = run(tmp_path / "mixed", records=mixed)
+    with pytest.raises(InputError, match=r"must not be a copy of .*first that went"):
+        add(url, booking_of(folder, ""))
+    assert add(url, booking_of(folder, "", infinite=True)).outcome == "added"
+    assert [booked.cost for booked in runs(url)] == ["recorded", "infinite"]
 
 
 def test_a_run_belongs_to_one_population(address, tmp_path):
