@@ -550,7 +550,10 @@ class Guard(Guided):
 
     @changing
     def fail(self, round_: int, reason: str) -> None:
-        """Book a round that was never released, such as one with too few reports.
+        """Book a round that was never released, such as one of a server that stops.
+
+        Nothing may fail because of who was drawn, or of their data: a round without
+        reports is released, as noise alone.
 
         Args:
             round_: the next round.

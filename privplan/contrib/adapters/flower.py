@@ -439,11 +439,10 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
             return None, None
         reported = self._reported(replies)
         cohort = self._cohort
+        # A round that failed would say that nobody was drawn who reports.
         if cohort is not None and len(cohort) and not reported:
-            guard.fail(
-                server_round, f"none of {len(cohort)} clients reported an update"
-            )
-            return None, None
+            text = "aggregate_train: none of %d drawn clients reported: only noise"
+            log(WARNING, text, len(cohort))
         self._add(server_round, reported)
         nobody = None
         if not reported:

@@ -97,6 +97,7 @@ class GuardedFedAvg(ModelController):  # type: ignore[misc]
         self.book = book
         self.evidence = evidence
         self.timeout = timeout
+        self.reports: list[bool] = []  # of this job's rounds: whether a site reported
 
     def run(self) -> None:
         """The workflow: rounds until the plan ends or a budget is exhausted."""
@@ -130,17 +131,20 @@ class GuardedFedAvg(ModelController):  # type: ignore[misc]
             if self.abort_signal.triggered:
                 # The round is not booked; the same job goes on with it.
                 return
-            if not reported:
-                guard.fail(round_, f"none of {len(targets)} sites reported an update")
-                continue
+            # A round that failed would say that nobody was drawn who reports.
+            if targets and not reported:
+                self.warning(
+                    f"round {round_}: none of {len(targets)} drawn sites reported: only "
+                    "noise is released"
+                )
+            self.reports.append(reported)
             lost = sum(guard.total(name).excluded for name in cohort.clients)
             if lost:
                 self.warning(
                     f"{lost} of {len(targets)} updates are not finite and count as zero"
                 )
-            # Of an empty cohort noise is released all the same.
             nobody = None
-            if not targets:
+            if not reported:
                 nobody = {guard.plan.groups[0].name: np.zeros(Layout.of(model).size)}
             released = guard.release(round_, nobody)
             model = moved(model, released.mean)
@@ -151,10 +155,9 @@ class GuardedFedAvg(ModelController):  # type: ignore[misc]
         refusal = None if guard.finished else guard.refusal()
         if refusal is not None:
             self.panic(refusal)
-        elif guard.model is None and not self.abort_signal.triggered:
+        elif self.reports and not any(self.reports):
             self.panic(
-                f"none of {guard.round - 1} rounds was released: no site reported an "
-                "update"
+                f"no site reported an update in {len(self.reports)} rounds: only noise"
             )
 
     def _initial_model(self) -> Arrays:
@@ -181,10 +184,10 @@ class GuardedFedAvg(ModelController):  # type: ignore[misc]
         """Add the updates of a round's sites.
 
         Returns:
-            False when sites were drawn and none reported.
+            Whether a site reported.
         """
         if not targets:
-            return True
+            return False
         sent = FLModel(
             params=model,
             current_round=round_ - 1,
@@ -284,19 +287,21 @@ class ClippingFilter(DXOFilter):  # type: ignore[misc]
 
 
 def check_released(run: Path | str) -> None:
-    """End the process with one line and exit code 5 where a run released nothing.
+    """End the process with one line and exit code 5 where a run released no update.
 
-    NVFlare's simulator ends with 0 whatever happened to its job.
+    NVFlare's simulator ends with 0 whatever happened to its job. Where the evidence is
+    public, a release counts as one with updates.
     """
     folder = Path(run)
     plan = Plan.load(folder / PLAN)
     is_released = False
     if (folder / LEDGER).exists():
-        lines = read_ledger(folder, plan.digest).records
-        is_released = any(not line.failure for line in lines)
+        for line in read_ledger(folder, plan.digest).records:
+            has_update = any(share.cohort != 0 for share in line.shares)
+            is_released = is_released or (has_update and not line.failure)
     if not is_released:
         sys.stderr.write(
-            f"run: must have a release of a round, found none in {folder}\n"
+            f"run: must have a release with an update, found none in {folder}\n"
         )
         raise SystemExit(5)
 

@@ -308,6 +308,52 @@ def test_layers_in_which_records_meet_are_refused(tmp_path, layer):
         guarded(guard, module, optimizer, data())
 
 
+def test_a_parameter_that_is_frozen_before_the_step_gets_no_gradient(tmp_path):
+    with Guard(plan(), tmp_path) as guard:
+        private, stepper, batches = begun(guard)
+        inputs, labels = next(iter(batches))
+        torch.nn.functional.cross_entropy(private(inputs), labels).backward()
+        before = flat(private.parameters()).clone()
+        stepper.params[0].requires_grad_(False)
+        with pytest.raises(InputError, match="or of a frozen parameter"):
+            stepper.step()
+        assert torch.equal(flat(private.parameters()), before)
+
+
+class _Centred(torch.nn.Module):
+    """Keeps the mean of what it saw, without noise."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, x):
+        self.mean = x.detach().mean(0)
+        return x - self.mean
+
+
+def test_a_buffer_that_follows_records_ends_training(tmp_path):
+    module = torch.nn.Sequential(_Centred(), torch.nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
+    with Guard(plan(), tmp_path) as guard:
+        private, stepper, batches = guarded(guard, module, optimizer, data())
+        inputs, labels = next(iter(batches))
+        torch.nn.functional.cross_entropy(private(inputs), labels).backward()
+        with pytest.raises(InputError, match="no buffers that training changes"):
+            stepper.step()
+        assert guard.round == 1
+
+
+def test_half_precision_is_refused(tmp_path):
+    module = torch.nn.Linear(4, 2).to(torch.bfloat16)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
+    with (
+        Guard(plan(), tmp_path) as guard,
+        pytest.raises(InputError, match=r"must have parameters of torch\.float32"),
+    ):
+        guarded(guard, module, optimizer, data())
+
+
 def test_gradients_that_are_not_finite_add_nothing(tmp_path):
     with Guard(plan(rounds=2), tmp_path) as guard:
         private, stepper, batches = begun(guard)
