@@ -210,10 +210,10 @@ def root(
         high: upper end.
         rtol: relative tolerance of the argument.
     """
-    left = function(low)
-    right = function(high)
-    if left == 0 or right == 0:
-        if left == 0:
+    low_value = function(low)
+    high_value = function(high)
+    if low_value == 0 or high_value == 0:
+        if low_value == 0:
             return low
         return high
     last_side = 0
@@ -224,29 +224,29 @@ def root(
         if high - low <= 2 * tolerance:
             break
         if slow_steps >= _SLOW_STEPS or not (
-            math.isfinite(left) and math.isfinite(right)
+            math.isfinite(low_value) and math.isfinite(high_value)
         ):
             middle = (low + high) / 2
             slow_steps = 0
         else:
             # At least a tolerance inside, so that the last steps close the bracket at
             # both ends.
-            middle = high - right * (high - low) / (right - left)
+            middle = high - high_value * (high - low) / (high_value - low_value)
             middle = min(max(middle, low + tolerance), high - tolerance)
         value = function(middle)
         if value == 0:
             return middle
 
         # Illinois: the value at an end that stays twice counts half.
-        side = 1 if (value > 0) == (left > 0) else -1
+        side = 1 if (value > 0) == (low_value > 0) else -1
         if side > 0:
             low = middle
-            left = value
-            right = right / 2 if last_side > 0 else right
+            low_value = value
+            high_value = high_value / 2 if last_side > 0 else high_value
         else:
             high = middle
-            right = value
-            left = left / 2 if last_side < 0 else left
+            high_value = value
+            low_value = low_value / 2 if last_side < 0 else low_value
         last_side = side
         slow_steps = slow_steps + 1 if high - low > last_width / 2 else 0
         last_width = high - low

@@ -55,10 +55,10 @@ def checked_rounds(rounds: Any) -> int:
     """A whole number of rounds, 0 or more."""
     rule = f"must be a whole number from 0 to {LARGEST_COUNT:g}"
     try:
-        whole = not isinstance(rounds, bool) and int(rounds) == rounds
+        is_whole = not isinstance(rounds, bool) and int(rounds) == rounds
     except (TypeError, ValueError, OverflowError):
-        whole = False
-    if not whole or not 0 <= rounds <= LARGEST_COUNT:
+        is_whole = False
+    if not is_whole or not 0 <= rounds <= LARGEST_COUNT:
         raise InputError.one("rounds", rule, rounds)
     return int(rounds)
 

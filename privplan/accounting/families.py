@@ -376,21 +376,21 @@ class DiscreteGaussianCount(Count):
 
 
 def stated(
-    losses: Floats, masses: Floats, side: int, margin: float = _ROUNDING
+    losses: Floats, masses: Floats, sign: int, margin: float = _ROUNDING
 ) -> DiscretePair:
     """A pair whose losses and masses exceed given ones, or fall below them.
 
     Args:
         losses: in any order, shape (points,).
         masses: likewise.
-        side: 1 for a pair from above, -1 for one from below.
+        sign: 1 for a pair from above, -1 for one from below.
         margin: relative, above all rounding.
     """
-    moved = losses + side * margin * (1 + np.abs(losses))
+    moved = losses + sign * margin * (1 + np.abs(losses))
     losses, where = np.unique(moved, return_inverse=True)
-    gathered = np.bincount(where, masses * (1 + side * margin))
+    gathered = np.bincount(where, masses * (1 + sign * margin))
     return DiscretePair(
-        tuple(losses.tolist()), tuple(gathered.tolist()), rest_below=side < 0
+        tuple(losses.tolist()), tuple(gathered.tolist()), rest_below=sign < 0
     )
 
 

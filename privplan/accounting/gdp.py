@@ -89,11 +89,11 @@ def log_delta_of(mu: float, epsilon: float) -> float:
         return -math.inf
     if math.isinf(mu):
         return 0.0
-    first = float(log_ndtr(mu / 2 - epsilon / mu))
-    second = epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
-    if second >= first:
+    log_mass_of_p = float(log_ndtr(mu / 2 - epsilon / mu))
+    log_mass_of_q = epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
+    if log_mass_of_q >= log_mass_of_p:
         return -math.inf
-    return first + math.log(-math.expm1(second - first))
+    return log_mass_of_p + math.log(-math.expm1(log_mass_of_q - log_mass_of_p))
 
 
 def epsilon_of(mu: float, delta: float) -> float:

@@ -91,11 +91,12 @@ def bounds(
 
     lower = [intervals[question].lower for question in questions.compositions]
     upper = [intervals[question].upper for question in questions.compositions]
-    first = questions.compositions[0]
+    first_question = questions.compositions[0]
     return Bounds(
         np.array(lower).reshape(questions.shape),
         np.array(upper).reshape(questions.shape),
-        f"{laws(first.history)} sampling, {first.relation}, accountant pld",
+        f"{laws(first_question.history)} sampling, {first_question.relation}, "
+        "accountant pld",
     )
 
 

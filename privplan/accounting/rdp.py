@@ -217,39 +217,39 @@ def _moments_by_quadrature(
     orders: Floats,
     q: float,
     sigma: float,
-    other: float = 0.0,
+    other_mean: float = 0.0,
 ) -> Floats:
     """``log A`` where A is the moment of P/Q under Q at any order, shape (orders,).
 
-    P = (1-q)N(0) + qN(1) and Q = (1-q)N(0) + qN(other), all with standard deviation
-    sigma. The trapezoidal rule converges geometrically, because the integrand is
-    analytic in a strip of half width pi sigma^2 around the real line.
+    P = (1-q)N(0) + qN(1) and Q = (1-q)N(0) + qN(other_mean), all with standard
+    deviation sigma. The trapezoidal rule converges geometrically, because the integrand
+    is analytic in a strip of half width pi sigma^2 around the real line.
 
     Args:
         orders: alpha.
         q: sampling ratio.
         sigma: noise multiplier.
-        other: 0 for add/remove, -1 for replace-one.
+        other_mean: 0 for add/remove, -1 for replace-one.
     """
     step = sigma * min(max(sigma / 2, 0.05), 0.25)
 
     # The integrand peaks below alpha, or, where Q is its shifted part, below
     # 2 alpha - 1.
-    low = other - _DEVIATIONS * sigma
-    high = (1 - other) * float(orders.max()) + _DEVIATIONS * sigma
+    low = other_mean - _DEVIATIONS * sigma
+    high = (1 - other_mean) * float(orders.max()) + _DEVIATIONS * sigma
     count = math.ceil((high - low) / step) + 1
     points: Floats = low + step * np.arange(count, dtype=np.float64)
 
-    # Log densities of N(0), N(1) and N(other), times the step.
+    # Log densities of N(0), N(1) and N(other_mean), times the step.
     log_norm = math.log(sigma * math.sqrt(2 * math.pi) / step)
     at_zero = -0.5 * (points / sigma) ** 2 - log_norm
     at_one = at_zero + (points - 0.5) / sigma**2
     log_q_density: Floats = at_zero
     at_other = at_zero
-    if other != 0:
-        at_other = at_zero + (points * other - other**2 / 2) / sigma**2
+    if other_mean != 0:
+        at_other = at_zero + (points * other_mean - other_mean**2 / 2) / sigma**2
         log_q_density = np.logaddexp(math.log1p(-q) + at_zero, math.log(q) + at_other)
-    loss = _loss(points, q, sigma, other)
+    loss = _loss(points, q, sigma, other_mean)
     change = q * (np.exp(at_one) - np.exp(at_other))
     rows = max(1, _BLOCK // points.size)
     logs: list[Floats] = [
@@ -259,7 +259,7 @@ def _moments_by_quadrature(
     return np.concatenate(logs)
 
 
-def _loss(points: Floats, q: float, sigma: float, other: float) -> Floats:
+def _loss(points: Floats, q: float, sigma: float, other_mean: float) -> Floats:
     """Log P/Q at each point, keeping the digits of small losses."""
 
     def tilt(exponent: Floats) -> Floats:
@@ -271,8 +271,8 @@ def _loss(points: Floats, q: float, sigma: float, other: float) -> Floats:
         return np.where(exponent < _LARGE_EXPONENT, small, large)
 
     loss = tilt((points - 0.5) / sigma**2)
-    if other:
-        loss = loss - tilt((points * other - other**2 / 2) / sigma**2)
+    if other_mean:
+        loss = loss - tilt((points * other_mean - other_mean**2 / 2) / sigma**2)
     return loss
 
 
@@ -353,7 +353,7 @@ def _poisson_replace_one(q: float, sigma: float) -> Floats:
         return _gaussian(sigma / 2)
     within = sigma * _REACH + 64 >= ORDERS
     result = np.full_like(ORDERS, math.inf)
-    result[within] = _moments_by_quadrature(ORDERS[within], q, sigma, other=-1.0)
+    result[within] = _moments_by_quadrature(ORDERS[within], q, sigma, other_mean=-1.0)
     return result / (ORDERS - 1)
 
 

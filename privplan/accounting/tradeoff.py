@@ -126,10 +126,14 @@ def _tilted(direction: Direction) -> list[Composed]:
     """One direction composed for several deltas."""
     from privplan.accounting.pld.convolution import best_tilt, compose_at
 
-    parts = direction.parts(_STEP * direction.deviation(), _TAIL / direction.rounds)
+    counted_lattices = direction.parts(
+        _STEP * direction.deviation(), _TAIL / direction.rounds
+    )
     compositions = []
     for delta in _TARGETS:
-        composed = compose_at(parts, best_tilt(parts, math.log(1 / delta)))
+        composed = compose_at(
+            counted_lattices, best_tilt(counted_lattices, math.log(1 / delta))
+        )
         if composed is not None:
             compositions.append(composed)
     if not compositions:

@@ -408,10 +408,14 @@ def _chernoff_delta(direction: Direction, epsilon: float) -> float:
     """
     if direction.rounds == 1:
         return profile.delta_of(direction.pairs[0][0], epsilon)[1]
-    parts = coarse_parts(direction, _LEAST_TAIL / direction.rounds)
-    log_deltas = cumulants(parts, _CHERNOFF_TILTS) - _CHERNOFF_TILTS * epsilon
+    counted_lattices = coarse_parts(direction, _LEAST_TAIL / direction.rounds)
+    log_deltas = (
+        cumulants(counted_lattices, _CHERNOFF_TILTS) - _CHERNOFF_TILTS * epsilon
+    )
     log_delta = float(log_deltas.min())
-    infinite = sum(float(counts @ lattices.infinite) for lattices, counts in parts)
+    infinite = sum(
+        float(counts @ lattices.infinite) for lattices, counts in counted_lattices
+    )
     return min(1.0, (1 + 1e-9) * math.exp(min(0.0, log_delta)) + infinite)
 
 
@@ -435,10 +439,12 @@ def _delta(
     plan = _plan(direction, min(near, 0.5), tolerance / sharper)
     for _ in range(_RETRIES):
         # Another tilt may round less: the errors are as e^(K(t) - t epsilon) / t.
-        parts = _parts(direction, plan, scale)
+        counted_lattices = _parts(direction, plan, scale)
         tilts = plan.tilt * _TILTS
-        log_errors = cumulants(parts, tilts) - tilts * epsilon - np.log(tilts)
-        composed = compose_at(parts, float(tilts[log_errors.argmin()]))
+        log_errors = (
+            cumulants(counted_lattices, tilts) - tilts * epsilon - np.log(tilts)
+        )
+        composed = compose_at(counted_lattices, float(tilts[log_errors.argmin()]))
         if composed is not None:
             return composed.delta(epsilon, 1 if direction.from_above else -1)
         scale *= 2

@@ -164,23 +164,23 @@ def _near_cells(sigma: float, step: float, edges: Array) -> _Cells:
     return _Cells(mass[0], about[0], mass_error[0], doubt[0])
 
 
-def _grid(sigma: float, first: int, last: float) -> Array:
+def _grid(sigma: float, lowest: int, highest: float) -> Array:
     """Whole numbers, ever further apart: by the variance that this adds, about none."""
     even = max(_EVEN_POINTS, math.ceil(51 / _deviation(sigma, 1)))
-    start = max(even, first + 3)
-    growths = math.ceil(even * math.log(max(last / start, 1.0))) + 1
+    start = max(even, lowest + 3)
+    growths = math.ceil(even * math.log(max(highest / start, 1.0))) + 1
 
     # At least one apart, since they grow from ``start`` on by 1 / even of themselves.
     spread = np.ceil(start * np.exp(np.arange(1.0, growths + 1) / even))
-    places = np.concatenate([np.arange(first, start + 1.0), spread])
-    count = max(int(np.searchsorted(places, last)) + 1, 4)
+    places = np.concatenate([np.arange(lowest, start + 1.0), spread])
+    count = max(int(np.searchsorted(places, highest)) + 1, 4)
     return np.asarray(places[:count])
 
 
 def _larger(sigma: float, step: float, top: float) -> _Law:
     """Larger in convex order: the mass of each cell on its ends, the mean kept."""
-    first = math.floor(_place(sigma, -_LOWEST_OUTCOME) / step)
-    edges = _grid(sigma, first, top / step)
+    lowest = math.floor(_place(sigma, -_LOWEST_OUTCOME) / step)
+    edges = _grid(sigma, lowest, top / step)
     cells = _cells(sigma, step, edges)
     share = cells.moment / np.diff(edges)
     share_error = cells.moment_error / np.diff(edges)
@@ -190,7 +190,7 @@ def _larger(sigma: float, step: float, top: float) -> _Law:
     # All below the first edge is moved there.
     below = ndtr(_outcome(sigma, step * edges[:1]))
     masses = np.append(lower, 0.0) + np.append(below, upper)
-    return _Law(float(first), edges - first, masses, float(edges[-1]))
+    return _Law(float(lowest), edges - lowest, masses, float(edges[-1]))
 
 
 class _Points(NamedTuple):
@@ -225,15 +225,17 @@ def _points(sigma: float, step: float, top: float) -> _Points:
     resolved = 1.0 + int(np.argmax(2 * chances[:-1] >= chances[1:]))
     lowest = max(resolved, math.floor(_place(sigma, -_LUMPED_OUTCOME) / step))
     offset = _mean_below(sigma, step, lowest)
-    first = max(math.ceil(lowest - offset), 1)
-    grid = _grid(sigma, first, top / step - offset)
+    first_place = max(math.ceil(lowest - offset), 1)
+    grid = _grid(sigma, first_place, top / step - offset)
     gaps = np.diff(grid, prepend=0.0)
 
     # The offset with so few digits that edges are exact.
     near = round(offset * 2.0**20) / 2.0**20
     last_edge = near + grid[-1] + 0.75 * gaps[-1]
     edges = np.r_[0.0, lowest, near + grid[1:] - gaps[1:] / 2, last_edge]
-    distances = np.r_[offset, offset + first - lowest, gaps[1:] / 2 + (offset - near)]
+    distances = np.r_[
+        offset, offset + first_place - lowest, gaps[1:] / 2 + (offset - near)
+    ]
     return _Points(offset, grid, gaps, edges, distances)
 
 
@@ -279,52 +281,56 @@ def _smaller(sigma: float, step: float, top: float) -> _Law:
     )
 
 
-def _tilt(parts: list[power.Part], places: Array, sign: int, quiet: float) -> float:
+def _tilt(
+    counted_lattices: list[power.Part], places: Array, sign: int, quiet: float
+) -> float:
     """That of the shortest circle which serves three calls, or two puts.
 
     By Chernoff's bounds on the options and on their errors.
     """
-    one_round, counts = parts[0]
-    spread = power.tilted_moments(parts, 0.0).spread
-    last = float(one_round.index[0, -1])
-    smallest = 1 / max(spread, last)
-    largest = min(16 / spread, _STEEPEST / last)
+    one_round, counts = counted_lattices[0]
+    spread = power.tilted_moments(counted_lattices, 0.0).spread
+    largest_index = float(one_round.index[0, -1])
+    smallest = 1 / max(spread, largest_index)
+    largest = min(16 / spread, _STEEPEST / largest_index)
     sizes = np.geomspace(smallest, largest, _TILTS)[::sign]
     chosen = places[[0, len(places) // 2, -1][: 2 + (sign > 0)], None]
-    bounds = power.cumulants(parts, sign * sizes) - sign * sizes * chosen
+    bounds = power.cumulants(counted_lattices, sign * sizes) - sign * sizes * chosen
     errors = np.log(_ROUGH * counts * sizes**-1.5 + 4 * math.exp(-quiet) / sizes)
     best = (bounds - np.log(sizes)).min(axis=1, keepdims=True)
     worst = (bounds + errors - best).max(axis=0)
     return sign * float(sizes[np.argmax(worst <= max(worst.min(), _AIM))])
 
 
-def _log_scale(parts: list[power.Part], tilt: float) -> float:
+def _log_scale(counted_lattices: list[power.Part], tilt: float) -> float:
     """Log of the factor of the tilted masses of the sum."""
-    one_round, [rounds] = parts[0]
+    one_round, [rounds] = counted_lattices[0]
     return float(rounds) * float(power.tilted_masses(one_round, tilt)[1][0, 0])
 
 
 class _Circle(NamedTuple):
     """Places of a sum between which hardly any of its tilted mass is missing."""
 
-    first: int
+    start: int
     points: int
 
 
-def _circle(parts: list[power.Part], tilt: float, quiet: float) -> _Circle:
+def _circle(counted_lattices: list[power.Part], tilt: float, quiet: float) -> _Circle:
     """By Chernoff's bounds with several pulls on either side."""
-    one_round, [rounds] = parts[0]
-    last = float(one_round.index[0, -1])
-    log_scale = _log_scale(parts, tilt)
-    steepest = math.sqrt(2 * quiet) / power.tilted_moments(parts, tilt).spread
+    one_round, [rounds] = counted_lattices[0]
+    largest_index = float(one_round.index[0, -1])
+    log_scale = _log_scale(counted_lattices, tilt)
+    steepest = (
+        math.sqrt(2 * quiet) / power.tilted_moments(counted_lattices, tilt).spread
+    )
     shares = 0.5 ** np.arange(-1.0, 8)
-    high_pulls = min(steepest, _JUMPS / last) * shares
+    high_pulls = min(steepest, _JUMPS / largest_index) * shares
     low_pulls = -steepest * shares
-    rise = power.cumulants(parts, tilt + high_pulls) - log_scale + quiet
-    fall = power.cumulants(parts, tilt + low_pulls) - log_scale + quiet
-    first = math.floor(max(float((fall / low_pulls).max()), 0.0))
-    end = min(float((rise / high_pulls).min()), rounds * last)
-    return _Circle(first, power.fast_length(math.ceil(end) - first + 4))
+    rise = power.cumulants(counted_lattices, tilt + high_pulls) - log_scale + quiet
+    fall = power.cumulants(counted_lattices, tilt + low_pulls) - log_scale + quiet
+    start = math.floor(max(float((fall / low_pulls).max()), 0.0))
+    end = min(float((rise / high_pulls).min()), rounds * largest_index)
+    return _Circle(start, power.fast_length(math.ceil(end) - start + 4))
 
 
 class _Tails(NamedTuple):
@@ -345,34 +351,36 @@ class _Tails(NamedTuple):
     points: int
 
 
-def _tails(parts: list[power.Part], places: Array, tilt: float, quiet: float) -> _Tails:
+def _tails(
+    counted_lattices: list[power.Part], places: Array, tilt: float, quiet: float
+) -> _Tails:
     """Of the law of the sum, relative to the tilt at the middle strike."""
-    one_round, [rounds] = parts[0]
+    one_round, [rounds] = counted_lattices[0]
     middle = float(places[len(places) // 2])
     weighted = power.tilted_masses(one_round, tilt)[0][0]
-    first, count = _circle(parts, tilt, quiet)
+    start, count = _circle(counted_lattices, tilt, quiet)
     circle, error = power.convolved(
         [(one_round.index[0] % count, weighted, float(rounds))], count
     )
-    exponent = tilt * (middle - first - np.arange(float(count)))
-    masses = np.roll(circle, -(first % count))
+    exponent = tilt * (middle - start - np.arange(float(count)))
+    masses = np.roll(circle, -(start % count))
     masses = masses * np.exp(np.minimum(exponent, _LARGEST_WEIGHT))
-    positions = places - first
+    positions = places - start
     if tilt <= 0:
         masses = masses[::-1]
-        positions = count - 1 + first - places
+        positions = count - 1 + start - places
     beyond = np.append(np.cumsum(masses[::-1])[::-1], 0.0)
     option = np.append(np.cumsum(beyond[:0:-1])[::-1], 0.0)
     return _Tails(beyond, option, positions, error, count)
 
 
 def _priced(
-    parts: list[power.Part], places: Array, tilt: float, quiet: float
+    counted_lattices: list[power.Part], places: Array, tilt: float, quiet: float
 ) -> _Prices:
     """Options and masses beyond strikes, in steps."""
     middle = float(places[len(places) // 2])
-    log_scale = _log_scale(parts, tilt)
-    tails = _tails(parts, places, tilt, quiet)
+    log_scale = _log_scale(counted_lattices, tilt)
+    tails = _tails(counted_lattices, places, tilt, quiet)
     after = np.clip(np.floor(tails.positions).astype(np.int64) + 1, 0, tails.points)
     scale = math.exp(min(log_scale - tilt * middle, _LARGEST_EXPONENT))
     beyond = tails.beyond[after]
@@ -380,7 +388,7 @@ def _priced(
     mass = scale * beyond
 
     # The errors of all masses with their tilts, and what wraps around.
-    drift = _drift(parts, tilt, middle, tails.points)
+    drift = _drift(counted_lattices, tilt, middle, tails.points)
     weights = np.exp(np.minimum(log_scale - tilt * places, _LARGEST_EXPONENT))
     of_price, of_mass = _norms(abs(tilt), tails.error, quiet)
     price_error = weights * of_price + drift * np.abs(price)
@@ -388,14 +396,16 @@ def _priced(
     return _Prices(price, mass, price_error, mass_error)
 
 
-def _drift(parts: list[power.Part], tilt: float, middle: float, count: int) -> float:
+def _drift(
+    counted_lattices: list[power.Part], tilt: float, middle: float, count: int
+) -> float:
     """Rounding of tilts and sums, relative: as ``error_terms.tilt_drift`` and sums."""
-    one_round, [rounds] = parts[0]
-    log_scale = _log_scale(parts, tilt)
-    last = float(one_round.index[0, -1])
+    one_round, [rounds] = counted_lattices[0]
+    log_scale = _log_scale(counted_lattices, tilt)
+    largest_index = float(one_round.index[0, -1])
     steep = abs(tilt)
     spans = 2 * steep * (abs(middle) + 2 * count) + 4 * abs(log_scale) + 4 * count
-    return UNIT * float(rounds * (steep * last + 16) + spans)
+    return UNIT * float(rounds * (steep * largest_index + 16) + spans)
 
 
 def _norms(steep: float, error: float, quiet: float) -> tuple[float, float]:
@@ -649,9 +659,9 @@ class PricedStrikes(NamedTuple):
         place = int(np.searchsorted(-logs, -math.log(delta)))
         place = min(max(place, 1), len(logs) - 1)
         fall = float(logs[place - 1] - logs[place])
-        part = (float(logs[place - 1]) - math.log(delta)) / max(fall, 1e-12)
+        share = (float(logs[place - 1]) - math.log(delta)) / max(fall, 1e-12)
         width = float(epsilons[place] - epsilons[place - 1])
-        return max(0.0, float(epsilons[place - 1]) + part * width)
+        return max(0.0, float(epsilons[place - 1]) + share * width)
 
 
 def ratios_above(calls: PricedStrikes, puts: PricedStrikes) -> Ratios:
@@ -679,12 +689,12 @@ def ratios_above(calls: PricedStrikes, puts: PricedStrikes) -> Ratios:
             return Ratios(ratios, np.append(masses, above[-1]))
         middle = len(x) - 2
         is_bad[middle - 1 : middle + 2] |= is_bad[middle]
-        left = np.concatenate([[True], ~is_bad[:middle], [True]])
-        right = np.concatenate([[True], ~is_bad[middle + 1 :], [True]])
-        x = x[left]
-        y = y[left]
-        z = z[right]
-        prices = prices[right]
+        put_corners = np.concatenate([[True], ~is_bad[:middle], [True]])
+        call_corners = np.concatenate([[True], ~is_bad[middle + 1 :], [True]])
+        x = x[put_corners]
+        y = y[put_corners]
+        z = z[call_corners]
+        prices = prices[call_corners]
 
 
 def _tests(options: _Options) -> Array:

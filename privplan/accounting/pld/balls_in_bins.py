@@ -97,14 +97,14 @@ def _spread(factors: RankOneFactors, sigma: float) -> _Spread:
     matrix = np.tril(np.outer(a, b), -1) + np.diag(d)
     products = matrix.T @ matrix / sigma**2
     count = np.arange(1.0, len(d) + 1)
-    first = np.cumsum(np.cumsum(products, 0), 1).diagonal()
+    first_sums = np.cumsum(np.cumsum(products, 0), 1).diagonal()
     turned = products[::-1, ::-1]
-    last = np.cumsum(np.cumsum(turned, 0), 1).diagonal()
-    later = np.append((np.sqrt(last) / count)[::-1][1:], 0.0)
+    last_sums = np.cumsum(np.cumsum(turned, 0), 1).diagonal()
+    later = np.append((np.sqrt(last_sums) / count)[::-1][1:], 0.0)
     # exp of more would overflow, and is beyond what tables distinguish.
     ratio = math.sqrt(float(np.expm1(np.minimum(products, 50.0)).mean()))
     term = math.sqrt(float(products.diagonal().max()))
-    return _Spread(ratio, term, np.sqrt(first) / count, later)
+    return _Spread(ratio, term, np.sqrt(first_sums) / count, later)
 
 
 def _tables(spread: _Spread, step: float, ends: tuple[float, float]) -> Strikes:
@@ -118,28 +118,32 @@ def _tables(spread: _Spread, step: float, ends: tuple[float, float]) -> Strikes:
         step: of the strikes.
         ends: the first and the last strike of all rounds; calls end above 1.
     """
-    first, last = ends
+    lowest_strike, highest_strike = ends
     rounds = len(spread.first)
     mean = np.arange(1.0, rounds + 1) / rounds
     half = spread.first**2 / 2
-    left = (1 - mean) * np.exp(-_LINEAR_REACH * spread.later - spread.later**2 / 2)
-    if last > 1:
-        low = np.minimum(mean * np.exp(-_LINEAR_REACH * spread.first - half), first)
+    least_later = (1 - mean) * np.exp(
+        -_LINEAR_REACH * spread.later - spread.later**2 / 2
+    )
+    if highest_strike > 1:
+        low = np.minimum(
+            mean * np.exp(-_LINEAR_REACH * spread.first - half), lowest_strike
+        )
         reach = _VANISHING_REACH * spread.first
     else:
         low = mean * np.exp(-_VANISHING_REACH * spread.first - half)
         reach = _LINEAR_REACH * spread.first
     upwards = mean * np.exp(np.minimum(reach + half, 600.0))
-    if last > 1:
+    if highest_strike > 1:
         # With little noise the tail of a mean is that of its largest term.
         of_term = _VANISHING_REACH * spread.term + spread.term**2 / 2
         upwards = np.maximum(upwards, math.exp(min(of_term, 600.0)) / rounds)
     # Interpolation spreads strikes by some steps, which the reach has to hold, too.
     spread_steps = _LINEAR_REACH * math.sqrt(rounds)
-    high = np.minimum(upwards + spread_steps * step, last - left)
+    high = np.minimum(upwards + spread_steps * step, highest_strike - least_later)
     low = np.maximum(low - spread_steps * step, 0.0)
-    low[-1] = first
-    high[-1] = last
+    low[-1] = lowest_strike
+    high[-1] = highest_strike
     lowest = np.floor(_in_steps(low, step)).astype(np.int64)
     highest = np.ceil(_in_steps(high, step)).astype(np.int64)
     return Strikes(step, lowest, np.maximum(highest, lowest + 1))
@@ -152,9 +156,9 @@ def _in_steps(strikes: Array, step: float) -> Array:
     the quotient may miss it by the last bits.
     """
     quotients = strikes / step
-    whole = np.rint(quotients)
-    is_whole = np.abs(quotients - whole) <= 4 * UNIT * whole
-    return np.where(is_whole, whole, quotients)
+    nearest = np.rint(quotients)
+    is_whole = np.abs(quotients - nearest) <= 4 * UNIT * nearest
+    return np.where(is_whole, nearest, quotients)
 
 
 def _spacing(rounds: int) -> float:
@@ -172,8 +176,8 @@ def _first_step(spread: _Spread) -> float:
 
 def _step_from(strike: float, step: float) -> float:
     """Of the strikes from one on, at least the step of those around 1."""
-    part = min(_LARGEST_PART, strike * _PART_OF_SMALL_STRIKES)
-    return float(max(step, strike * part))
+    relative_step = min(_LARGEST_PART, strike * _PART_OF_SMALL_STRIKES)
+    return float(max(step, strike * relative_step))
 
 
 def _further_step(strike: float, step: float) -> float:
@@ -214,19 +218,19 @@ def _calls(
 ) -> PricedStrikes:
     """Calls from strike 1 to where they cost next to nothing, table by table."""
     limit = math.exp(_largest_epsilon(sigma))
-    first = 1.0
-    last = 1 + _STRIKES * step
+    low = 1.0
+    high = 1 + _STRIKES * step
     negligible = _NEGLIGIBLE * factors.rounds
     step_at_1 = step
     strikes: list[Array] = []
     prices: list[Array] = []
-    while not prices or (prices[-1][-1] > negligible and first < limit):
+    while not prices or (prices[-1][-1] > negligible and low < limit):
         batch = []
         for _ in range(_BATCH):
-            batch.append(_tables(spread, step, (first, last)))
-            first = last
-            last *= _FACTOR
-            step = _further_step(first, step_at_1)
+            batch.append(_tables(spread, step, (low, high)))
+            low = high
+            high *= _FACTOR
+            step = _further_step(low, step_at_1)
         strikes += [table.values(factors.rounds - 1) for table in batch]
         prices += option_prices(factors, sigma, batch, call=True, spacing=spacing)
     all_strikes = np.concatenate(strikes)
@@ -247,24 +251,24 @@ def _puts(
     vanishing = math.exp(-_VANISHING_REACH * largest - largest**2 / 2)
     limit = math.exp(-_largest_epsilon(sigma))
     negligible = _NEGLIGIBLE * factors.rounds
-    last = 1.0
+    high = 1.0
     strikes = np.ones(1)
     prices = np.full(1, math.inf)
     while True:
-        first = max(vanishing, step)
-        table = _tables(spread, step, (first, last))
+        low = max(vanishing, step)
+        table = _tables(spread, step, (low, high))
         [table_prices] = option_prices(
             factors, sigma, [table], call=False, spacing=spacing
         )
         # Where tables overlap, the finer one is closer.
-        is_above = strikes > last
+        is_above = strikes > high
         strikes = np.append(strikes[is_above], table.values(factors.rounds - 1)[::-1])
         prices = np.append(prices[is_above], table_prices[::-1])
         lowest = float(strikes[-1])
         if prices[-1] <= negligible * lowest or lowest < max(limit, 2 * vanishing):
             return PricedStrikes(strikes, prices)
-        last = _STEPS_OF_FINER * step
-        step = last / _STRIKES
+        high = _STEPS_OF_FINER * step
+        step = high / _STRIKES
 
 
 def _upper(factors: RankOneFactors, sigma: float) -> list[DiscretePair]:
@@ -273,10 +277,10 @@ def _upper(factors: RankOneFactors, sigma: float) -> list[DiscretePair]:
     positive = masses > 0
     losses = np.log(ratios[positive])
     # Losses up by their rounding; mass that is taken from them has an infinite loss.
-    left = 1 - 4 * UNIT * len(masses)
+    mass_factor = 1 - 4 * UNIT * len(masses)
     doubt = 4 * UNIT * (1 + np.abs(losses))
-    removed = masses[positive] * ratios[positive] * left
-    added = masses[positive] * left
+    removed = masses[positive] * ratios[positive] * mass_factor
+    added = masses[positive] * mass_factor
     remove = DiscretePair(tuple((losses + doubt).tolist()), tuple(removed.tolist()))
     turned = (doubt - losses)[::-1]
     return [remove, DiscretePair(tuple(turned.tolist()), tuple(added[::-1].tolist()))]
@@ -345,10 +349,10 @@ def estimated_epsilon(
     """
     spread = _spread(factors, sigma)
     near = min(near, _largest_epsilon(sigma))
-    first = math.exp(max(_NEAR[0] * near, near - _FARTHEST_NEAR))
-    step = coarseness * _step_from(first, _first_step(spread))
-    last = math.exp(min(_NEAR[1] * near, near + _FARTHEST_NEAR)) + 8 * step
-    strikes = _tables(spread, step, (first, last))
+    low = math.exp(max(_NEAR[0] * near, near - _FARTHEST_NEAR))
+    step = coarseness * _step_from(low, _first_step(spread))
+    high = math.exp(min(_NEAR[1] * near, near + _FARTHEST_NEAR)) + 8 * step
+    strikes = _tables(spread, step, (low, high))
     spacing = coarseness * _spacing(factors.rounds)
     [prices] = option_prices(factors, sigma, [strikes], call=True, spacing=spacing)
     priced = PricedStrikes(strikes.values(factors.rounds - 1), prices)

@@ -196,15 +196,15 @@ def fast_length(size: int) -> int:
     return _FAST_LENGTHS[bisect_left(_FAST_LENGTHS, size)]
 
 
-def cumulant(parts: Sequence[Part], tilt: float) -> float:
+def cumulant(counted_lattices: Sequence[Part], tilt: float) -> float:
     """``sum_i n_i log E exp(tilt * loss_i)`` over the finite losses."""
-    return float(cumulants(parts, np.array([tilt]))[0])
+    return float(cumulants(counted_lattices, np.array([tilt]))[0])
 
 
-def cumulants(parts: Sequence[Part], tilts: Array) -> Array:
+def cumulants(counted_lattices: Sequence[Part], tilts: Array) -> Array:
     """The cumulant at each tilt, shape (tilts,)."""
     total = np.zeros(len(tilts))
-    for lattices, counts in parts:
+    for lattices, counts in counted_lattices:
         losses = lattices.losses
         occupied = lattices.masses > 0
         has_gaps = not occupied.all()
@@ -217,14 +217,14 @@ def cumulants(parts: Sequence[Part], tilts: Array) -> Array:
             highest = np.where(occupied, losses, -np.inf).max(axis=1)
 
         block = max(1, _CACHED_VALUES // losses.size)
-        for first in range(0, len(tilts), block):
-            column = tilts[first : first + block, None]
+        for start in range(0, len(tilts), block):
+            column = tilts[start : start + block, None]
             top = np.maximum(column * lowest, column * highest)
             exponent = column[:, :, None] * losses - top[:, :, None]
             if has_gaps:
                 exponent = np.where(occupied, exponent, -np.inf)
             sums = np.einsum("trp,rp->tr", np.exp(exponent), lattices.masses)
-            total[first : first + block] += (top + np.log(sums)) @ counts
+            total[start : start + block] += (top + np.log(sums)) @ counts
     return total
 
 
@@ -242,18 +242,18 @@ def tilted_masses(lattices: Lattice, tilt: float) -> tuple[Array, Array]:
     return weighted, top + np.log(total)
 
 
-def best_tilt(parts: Sequence[Part], log_inverse_delta: float) -> float:
+def best_tilt(counted_lattices: Sequence[Part], log_inverse_delta: float) -> float:
     """A tilt near that of Chernoff's bound, a power of the square root of 2.
 
     It is the smallest tilt at which the bound on delta is at most ``e^_FORGONE`` times
     the best: the window then centres a little above that loss, and rare large losses,
     which a larger tilt would bring in, stay out.
     """
-    octave = round(-math.log2(tilted_moments(parts, 0.0).spread))
+    octave = round(-math.log2(tilted_moments(counted_lattices, 0.0).spread))
     tilts = 2.0 ** np.arange(octave - 20, octave + 10.25, 0.5)
 
     # Chernoff: epsilon <= (K(tilt) + log(1 / delta)) / tilt, K the cumulant.
-    moments = cumulants(parts, tilts)
+    moments = cumulants(counted_lattices, tilts)
     epsilons = (moments + log_inverse_delta) / tilts
     best = int(np.argmin(epsilons))
 
@@ -266,14 +266,16 @@ def best_tilt(parts: Sequence[Part], log_inverse_delta: float) -> float:
     return float(tilts[best - int(np.argmin(close[::-1])) + 1])
 
 
-def gentle_tilt(parts: Sequence[Part], epsilon: float, delta: float) -> float:
+def gentle_tilt(
+    counted_lattices: Sequence[Part], epsilon: float, delta: float
+) -> float:
     """The smallest tilt by which errors are far below ``delta`` near an epsilon.
 
     They are about ``ALIASED e^(K(t) - t epsilon) / t`` at the tilt t.
     """
-    octave = round(-math.log2(tilted_moments(parts, 0.0).spread))
+    octave = round(-math.log2(tilted_moments(counted_lattices, 0.0).spread))
     tilts = 2.0 ** np.arange(octave - 20, octave + 10.25, 0.5)
-    log_errors = cumulants(parts, tilts) - tilts * epsilon - np.log(tilts)
+    log_errors = cumulants(counted_lattices, tilts) - tilts * epsilon - np.log(tilts)
     log_errors += math.log(error_terms.ALIASED / delta)
     enough = max(float(log_errors.min()), _NEGLIGIBLE_ERROR)
     return float(tilts[np.argmax(log_errors <= enough)])
@@ -299,17 +301,17 @@ class Moments:
         return math.sqrt(max(float(self.counts @ self.deviations**2), 1e-300))
 
 
-def tilted_moments(parts: Sequence[Part], tilt: float) -> Moments:
+def tilted_moments(counted_lattices: Sequence[Part], tilt: float) -> Moments:
     """Means and standard deviations of the tilted loss of each pair."""
     means = []
     deviations = []
-    for lattices, _ in parts:
+    for lattices, _ in counted_lattices:
         weights = tilted_masses(lattices, tilt)[0]
         mean = (weights * lattices.losses).sum(axis=1)
         squares = (lattices.losses - mean[:, None]) ** 2
         means.append(mean)
         deviations.append(np.sqrt((weights * squares).sum(axis=1)))
-    counts = np.concatenate([counts for _, counts in parts])
+    counts = np.concatenate([counts for _, counts in counted_lattices])
     return Moments(np.concatenate(means), np.concatenate(deviations), counts)
 
 
@@ -342,35 +344,35 @@ class Composed:
     def epsilon_upper(self, delta: float) -> float:
         """An epsilon that suffices for ``delta``; inf when the window shows none."""
         enough = self.deltas(1) <= delta
-        first = int(enough.argmax())
-        if not enough[first]:
+        cell_end = int(enough.argmax())
+        if not enough[cell_end]:
             return math.inf
-        if first == 0:
+        if cell_end == 0:
             return max(0.0, float(self.losses[0]) + self.blur)
-        goal = delta - float(self.error[first - 1]) - self.outside
-        return max(0.0, self._within(first, goal) + self.blur)
+        goal = delta - float(self.error[cell_end - 1]) - self.outside
+        return max(0.0, self._within(cell_end, goal) + self.blur)
 
     def epsilon_lower(self, delta: float) -> float:
         """An epsilon that does not suffice for ``delta``, or 0."""
-        short = np.flatnonzero(self.deltas(-1) > delta)
-        if not len(short) or short[-1] + 1 >= len(self.losses):
+        insufficient = np.flatnonzero(self.deltas(-1) > delta)
+        if not len(insufficient) or insufficient[-1] + 1 >= len(self.losses):
             return 0.0
-        first = int(short[-1]) + 1
-        goal = delta + float(self.error[first - 1]) + self.outside
-        return max(0.0, self._within(first, goal) - self.blur)
+        cell_end = int(insufficient[-1]) + 1
+        goal = delta + float(self.error[cell_end - 1]) + self.outside
+        return max(0.0, self._within(cell_end, goal) - self.blur)
 
-    def _within(self, first: int, goal: float) -> float:
-        """The epsilon in the cell that ends at ``first`` where delta passes ``goal``.
+    def _within(self, cell_end: int, goal: float) -> float:
+        """The epsilon in the cell up to ``cell_end`` where delta passes ``goal``.
 
         Delta is linear in ``e^epsilon`` there: with the cell's width w, a share s of
         its rise is reached ``log(1 + s (e^-w - 1))`` above the upper end.
         """
-        low = float(self.losses[first - 1])
-        high = float(self.losses[first])
-        rise = float(self.values[first - 1] - self.values[first])
+        low = float(self.losses[cell_end - 1])
+        high = float(self.losses[cell_end])
+        rise = float(self.values[cell_end - 1] - self.values[cell_end])
         share = 0.0
         if rise > 0:
-            share = (goal - float(self.values[first])) / rise
+            share = (goal - float(self.values[cell_end])) / rise
         if share <= 0:
             return high
         if not share < 1:
@@ -381,24 +383,24 @@ class Composed:
     def delta(self, epsilon: float, sign: int) -> float:
         """Delta at one epsilon: an upper bound (sign 1) or a lower bound (sign -1)."""
         epsilon -= sign * self.blur
-        first = int(np.searchsorted(self.losses, epsilon, side="right"))
+        cell_end = int(np.searchsorted(self.losses, epsilon, side="right"))
 
         # Below the window delta is at least what it is at the first loss.
-        if first == 0:
+        if cell_end == 0:
             if sign > 0:
                 return 1.0
             return max(0.0, float(self.values[0] - self.error[0]) - self.outside)
 
         # Above it there is only what the window misses.
-        doubt = sign * (float(self.error[first - 1]) + self.outside)
-        if first == len(self.losses):
+        doubt = sign * (float(self.error[cell_end - 1]) + self.outside)
+        if cell_end == len(self.losses):
             return min(1.0, max(0.0, doubt))
 
-        low = float(self.losses[first - 1])
-        high = float(self.losses[first])
+        low = float(self.losses[cell_end - 1])
+        high = float(self.losses[cell_end])
         share = math.expm1(epsilon - high) / math.expm1(low - high)
-        rise = float(self.values[first - 1] - self.values[first])
-        delta = float(self.values[first]) + share * rise + doubt
+        rise = float(self.values[cell_end - 1] - self.values[cell_end])
+        delta = float(self.values[cell_end]) + share * rise + doubt
         return min(1.0, max(0.0, delta))
 
 
@@ -429,7 +431,7 @@ def suffix_deltas(masses: Array, step: float) -> Array:
     return values
 
 
-def compose_at(parts: Sequence[Part], tilt: float) -> Composed | None:
+def compose_at(counted_lattices: Sequence[Part], tilt: float) -> Composed | None:
     """Compose the lattices at one tilt; None when the window would be too large.
 
     The errors that ``Composed`` carries are those of ``error_terms``: ``outside`` has
@@ -437,18 +439,18 @@ def compose_at(parts: Sequence[Part], tilt: float) -> Composed | None:
     ``error`` the rounding of transforms, tilts and sums and what wraps around;
     ``blur`` the rounding of the losses.
     """
-    step = parts[0][0].step
-    window = _window(parts, tilt, 2 * step)
+    step = counted_lattices[0][0].step
+    window = _window(counted_lattices, tilt, 2 * step)
     needed_points = (window.top - window.bottom) / step + 3
     if needed_points > MOST_POINTS:
         return None
     points = fast_length(int(needed_points))
 
     # The circle starts at the lowest loss of the window.
-    sums = _sums(parts, tilt)
+    sums = _sums(counted_lattices, tilt)
     start = math.floor((window.bottom - sums.offset) / step)
     losses = sums.offset + step * np.arange(start, start + points, dtype=np.float64)
-    circle, error = convolved(_placed(parts, tilt, points), points)
+    circle, error = convolved(_placed(counted_lattices, tilt, points), points)
     masses = np.roll(circle, -(start % points))
 
     # Untilt. Where the weight would overflow nothing is known: the error is infinite.
@@ -483,16 +485,18 @@ class _Sums(NamedTuple):
     drift: float
 
 
-def _sums(parts: Sequence[Part], tilt: float) -> _Sums:
-    offset = sum(float(counts @ lattices.offset) for lattices, counts in parts)
+def _sums(counted_lattices: Sequence[Part], tilt: float) -> _Sums:
+    offset = sum(
+        float(counts @ lattices.offset) for lattices, counts in counted_lattices
+    )
     infinite = sum(
         float(counts @ (lattices.infinite + lattices.slack))
-        for lattices, counts in parts
+        for lattices, counts in counted_lattices
     )
     log_scale = 0.0
     drift = 0.0
     blur = 0.0
-    for lattices, counts in parts:
+    for lattices, counts in counted_lattices:
         largest = _largest(lattices)
         log_scale += float(counts @ tilted_masses(lattices, tilt)[1][:, 0])
         drift += error_terms.tilt_drift(counts, tilt, largest)
@@ -500,9 +504,11 @@ def _sums(parts: Sequence[Part], tilt: float) -> _Sums:
     return _Sums(offset, infinite, blur, log_scale, drift)
 
 
-def _placed(parts: Sequence[Part], tilt: float, points: int) -> Iterator[Placed]:
+def _placed(
+    counted_lattices: Sequence[Part], tilt: float, points: int
+) -> Iterator[Placed]:
     """The tilted masses of each row, on a circle of ``points``."""
-    for lattices, counts in parts:
+    for lattices, counts in counted_lattices:
         weights = tilted_masses(lattices, tilt)[0]
         for row, count in enumerate(counts):
             yield lattices.index[row] % points, weights[row], float(count)
@@ -516,22 +522,28 @@ class _Window(NamedTuple):
     missed: float
 
 
-def _window(parts: Sequence[Part], tilt: float, least_width: float) -> _Window:
+def _window(
+    counted_lattices: Sequence[Part], tilt: float, least_width: float
+) -> _Window:
     """Ends of the losses by the best of a few Chernoff bounds."""
     quiet = -math.log(error_terms.ALIASED)
-    lowest = sum(float(counts @ lattices.losses[:, 0]) for lattices, counts in parts)
-    highest = sum(float(counts @ lattices.losses[:, -1]) for lattices, counts in parts)
+    lowest = sum(
+        float(counts @ lattices.losses[:, 0]) for lattices, counts in counted_lattices
+    )
+    highest = sum(
+        float(counts @ lattices.losses[:, -1]) for lattices, counts in counted_lattices
+    )
 
     # The tilted loss is nearly normal: its ends are sqrt(2 quiet) deviations out, where
     # the best exponent is sqrt(2 quiet) over the deviation.
-    pull = math.sqrt(2 * quiet) / tilted_moments(parts, tilt).spread
+    pull = math.sqrt(2 * quiet) / tilted_moments(counted_lattices, tilt).spread
     up = pull * _PULLS
-    values = cumulants(parts, tilt + np.concatenate([[0.0], up, -up]))
+    values = cumulants(counted_lattices, tilt + np.concatenate([[0.0], up, -up]))
     base = float(values[0])
     rises_up = values[1 : 1 + len(up)] - base
     rises_down = values[1 + len(up) :] - base
-    top = _chernoff_end(parts, tilt, base, rises_up, up)
-    bottom = _chernoff_end(parts, tilt, base, rises_down, -up)
+    top = _chernoff_end(counted_lattices, tilt, base, rises_up, up)
+    bottom = _chernoff_end(counted_lattices, tilt, base, rises_down, -up)
     if top >= highest:
         return _Window(max(bottom, lowest), highest + least_width, 0.0)
     missed = error_terms.mass_above(base, tilt, top)
@@ -539,7 +551,11 @@ def _window(parts: Sequence[Part], tilt: float, least_width: float) -> _Window:
 
 
 def _chernoff_end(
-    parts: Sequence[Part], tilt: float, base: float, rises: Array, pulls: Array
+    counted_lattices: Sequence[Part],
+    tilt: float,
+    base: float,
+    rises: Array,
+    pulls: Array,
 ) -> float:
     """The loss beyond which the tilted mass is ``ALIASED`` or less.
 
@@ -547,7 +563,7 @@ def _chernoff_end(
     ``exp(K(tilt + p) - K(tilt) - p x)``, with K the cumulant.
 
     Args:
-        parts: what is composed.
+        counted_lattices: what is composed.
         tilt: of the composition.
         base: ``K(tilt)``.
         rises: ``K(tilt + p) - K(tilt)`` for each of the ``pulls``.
@@ -562,7 +578,7 @@ def _chernoff_end(
     # A heavy tail: try exponents nearer to 0.
     if distance - sign * mean > _HEAVY * quiet / abs(float(pulls[-1])):
         gentle = pulls[-1] * _GENTLE_SHARES
-        ends = (cumulants(parts, tilt + gentle) - base + quiet) / gentle
+        ends = (cumulants(counted_lattices, tilt + gentle) - base + quiet) / gentle
         distance = min(distance, float((sign * ends).min()))
     return sign * distance
 

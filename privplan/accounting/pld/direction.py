@@ -106,7 +106,7 @@ class Direction:
             tail: mass that a round may leave out at each end.
             spacing: where points stand further apart.
         """
-        parts = []
+        counted_lattices = []
         for rows, counts in self._chunks():
             if self.from_above:
                 lattices = upper(rows, step, tail, spacing)
@@ -115,11 +115,11 @@ class Direction:
                 # its share.
                 max_slack = tail * self.rounds / (len(self.pairs) * counts)
                 lattices = lower(rows, step, tail, spacing, max_slack)
-            parts.append((lattices, counts))
+            counted_lattices.append((lattices, counts))
         for pair, count in self._discrete():
             lattices = discretise(pair, step, from_above=self.from_above)
-            parts.append((lattices, np.array([float(count)])))
-        return parts
+            counted_lattices.append((lattices, np.array([float(count)])))
+        return counted_lattices
 
     def deviation(self) -> float:
         """Root mean square of the loss of a typical round."""
@@ -155,8 +155,8 @@ class Direction:
 
         for kind, everyone in sorted(groups):
             group = groups[kind, everyone]
-            for first in range(0, len(group), _CHUNK):
-                chunk = group[first : first + _CHUNK]
+            for start in range(0, len(group), _CHUNK):
+                chunk = group[start : start + _CHUNK]
                 counts = np.array([float(count) for _, count in chunk])
                 shift = np.array([[pair.shift] for pair, _ in chunk])
                 ratio = np.array([[pair.ratio] for pair, _ in chunk])
@@ -216,12 +216,12 @@ def evaluation_plan(
     """
     delta = max(delta, _LEAST_PLANNED_DELTA)
     rounds = direction.rounds
-    parts = coarse_parts(direction, 1e-4 * delta / rounds)
+    counted_lattices = coarse_parts(direction, 1e-4 * delta / rounds)
     if is_gentle:
-        focus = _gentle_focus(parts, delta)
+        focus = _gentle_focus(counted_lattices, delta)
     else:
-        focus = _focus(parts, delta)
-    moments = tilted_moments(parts, focus.tilt)
+        focus = _focus(counted_lattices, delta)
+    moments = tilted_moments(counted_lattices, focus.tilt)
     spread = moments.spread
 
     # How much the variance of all rounds may change: a change dv of it moves epsilon
@@ -233,7 +233,7 @@ def evaluation_plan(
     tail_share = _TAIL_SHARE * tolerance * focus.tilt * max(focus.epsilon, spread)
     tail = min(tail_share, _MAX_TAIL) * delta / rounds
 
-    untilted = tilted_moments(parts, 0.0).spread
+    untilted = tilted_moments(counted_lattices, 0.0).spread
     typical = max(spread, _LEAST_DEVIATION_SHARE * untilted) / math.sqrt(rounds)
     step = _planned_step(moments, max_change, typical, rounds)
 
@@ -258,34 +258,36 @@ class _Focus(NamedTuple):
     epsilon: float
 
 
-def _gentle_focus(parts: list[Part], delta: float) -> _Focus:
+def _gentle_focus(counted_lattices: list[Part], delta: float) -> _Focus:
     """The smallest tilt that serves a delta which one loss decides."""
-    epsilon = _epsilon_of_one_loss(parts, delta)
-    return _Focus(gentle_tilt(parts, epsilon, delta), epsilon)
+    epsilon = _epsilon_of_one_loss(counted_lattices, delta)
+    return _Focus(gentle_tilt(counted_lattices, epsilon, delta), epsilon)
 
 
-def _focus(parts: list[Part], delta: float) -> _Focus:
+def _focus(counted_lattices: list[Part], delta: float) -> _Focus:
     """The tilt for a delta, and the epsilon near it."""
     # Saddle point: delta is about exp(K(t) - t epsilon) / (t (1 + t) sqrt(2 pi) spread)
     # at tilt t, with K the cumulant.
-    tilt = best_tilt(parts, math.log(1 / delta))
-    spread = tilted_moments(parts, tilt).spread
+    tilt = best_tilt(counted_lattices, math.log(1 / delta))
+    spread = tilted_moments(counted_lattices, tilt).spread
     prefactor = math.log(tilt * (1 + tilt) * math.sqrt(2 * math.pi) * spread)
-    log_inverse = cumulant(parts, tilt) + math.log(1 / delta) - max(prefactor, 0.0)
+    log_inverse = (
+        cumulant(counted_lattices, tilt) + math.log(1 / delta) - max(prefactor, 0.0)
+    )
     return _Focus(tilt, log_inverse / tilt)
 
 
-def _epsilon_of_one_loss(parts: list[Part], delta: float) -> float:
+def _epsilon_of_one_loss(counted_lattices: list[Part], delta: float) -> float:
     """Epsilon where losses are so rare that one decides, about; no bound.
 
     Delta is then the sum of the rounds' deltas ``E[(1 - exp(epsilon - loss))+]``.
     """
     low = 0.0
-    high = max(float(lattices.losses.max()) for lattices, _ in parts)
+    high = max(float(lattices.losses.max()) for lattices, _ in counted_lattices)
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
         spent = 0.0
-        for lattices, counts in parts:
+        for lattices, counts in counted_lattices:
             gains = -np.expm1(np.minimum(middle - lattices.losses, 0.0))
             spent += float(counts @ (lattices.masses * gains).sum(axis=1))
         if spent > delta:

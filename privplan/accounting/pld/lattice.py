@@ -144,23 +144,25 @@ class Spacing:
             dense: distance up to which every multiple is a point.
             total: distance that the last point reaches or passes.
         """
-        last = max(math.ceil(total / step - _ROUNDED_INDEX), 1)
+        last_index = max(math.ceil(total / step - _ROUNDED_INDEX), 1)
         dense_points = max(math.ceil(min(dense, total) / step), 1)
-        even = min(dense_points, last, _MAX_DENSE_POINTS)
+        even = min(dense_points, last_index, _MAX_DENSE_POINTS)
         near = np.arange(even + 1)
-        if even >= last:
+        if even >= last_index:
             return near
 
         # With growth g the k-th point beyond is ((1 + g)^k - 1) / g multiples further.
         # Even spacing that is cut at _MAX_DENSE_POINTS grows a little.
         growth = max(self.growth, 8.0 / _MAX_DENSE_POINTS)
-        turns = math.ceil(math.log1p(growth * (last - even)) / math.log1p(growth)) + 1
+        turns = (
+            math.ceil(math.log1p(growth * (last_index - even)) / math.log1p(growth)) + 1
+        )
         spread = np.expm1(math.log1p(growth) * np.arange(1, turns + 1)) / growth
         beyond = np.ceil(even + spread).astype(np.int64)
 
         # The indices are sorted, and np.unique would load numpy.ma.
         beyond = beyond[np.concatenate([beyond[1:] > beyond[:-1], [True]])]
-        stop = int(np.searchsorted(beyond, last)) + 1
+        stop = int(np.searchsorted(beyond, last_index)) + 1
         return np.concatenate([near, beyond[:stop]])
 
 
@@ -485,17 +487,17 @@ def _edge_mean(rows: Rows, step: float, edge_end: Array, other_end: Array) -> Ar
         gap = _edge_excess(rows, step, levels)
         further = gap > 0 if rows.kind == Kind.REMOVE else gap < 0
         last_further = np.argmin(further, axis=1) - 1
-        last = np.where(further.all(axis=1), _EDGE_LEVELS - 2, last_further)
-        inside &= last >= 0
+        crossing = np.where(further.all(axis=1), _EDGE_LEVELS - 2, last_further)
+        inside &= crossing >= 0
         if not inside.any():
             return edge_end
-        last = np.maximum(last, 0)
-        start = levels[pick, last]
-        stop = levels[pick, last + 1]
+        crossing = np.maximum(crossing, 0)
+        start = levels[pick, crossing]
+        stop = levels[pick, crossing + 1]
 
     # A secant within it.
-    first_gap = gap[pick, last]
-    last_gap = gap[pick, last + 1]
+    first_gap = gap[pick, crossing]
+    last_gap = gap[pick, crossing + 1]
     change = np.where(first_gap == last_gap, 1.0, first_gap - last_gap)
     share = np.where(first_gap * last_gap < 0, first_gap / change, 0.0)
     return np.where(inside, start + share * (stop - start), edge_end)

@@ -202,15 +202,15 @@ def _first_table(chain: _Chain, strikes: Strikes, call: bool, w: Array) -> _Tabl
     upper = logs / deviation + deviation / 2
     lower = upper - deviation
     if call:
-        first = mean[:, None] * ndtr(upper)
-        second = x * ndtr(lower)
+        received = mean[:, None] * ndtr(upper)
+        paid = x * ndtr(lower)
     else:
-        first = x * ndtr(-lower)
-        second = mean[:, None] * ndtr(-upper)
+        received = x * ndtr(-lower)
+        paid = mean[:, None] * ndtr(-upper)
     # The arguments of ``ndtr`` are off by some units of themselves, and its relative
     # slope is at most 1 + |argument|.
-    doubt = _UNITS_OF_ROUND * UNIT * (1 + np.minimum(logs**2, 64.0)) * (first + second)
-    prices = np.maximum(first - second, 0.0) + doubt
+    doubt = _UNITS_OF_ROUND * UNIT * (1 + np.minimum(logs**2, 64.0)) * (received + paid)
+    prices = np.maximum(received - paid, 0.0) + doubt
     if not call:
         prices = np.where(x > 0, prices, 0.0)
     return _Table(mean, prices)
@@ -245,10 +245,10 @@ def _hat_masses(z: Array, cell: float, g: float) -> Array:
     # (e^(gu) - 1) / (e^(gh) - 1) in a cell of width h, and what is left of 1: no term
     # is negative, so that nothing cancels where g is small.
     inside = cell * (1 + _NODES) / 2
-    right = -np.expm1(-g * inside) * np.exp(g * (inside - cell))
-    left = -np.expm1(g * (inside - cell))
+    to_upper = -np.expm1(-g * inside) * np.exp(g * (inside - cell))
+    to_lower = -np.expm1(g * (inside - cell))
     density = _WEIGHTS * cell / math.sqrt(8 * math.pi) / -math.expm1(-g * cell)
-    to_ends = np.stack([left, right], axis=1) * density[:, None]
+    to_ends = np.stack([to_lower, to_upper], axis=1) * density[:, None]
     return np.asarray(np.exp(-((z[:, :-1, None] + inside) ** 2) / 2) @ to_ends)
 
 
@@ -347,8 +347,8 @@ def _shifts(
     highest = float(max(strikes.high[t] - strikes.low[t - 1], 0) + 1)
     beyond = np.maximum(steps - highest, 0.0) * strikes.step
     steps = np.minimum(steps, highest)
-    whole = np.floor(steps).astype(np.int64)
-    return _Shifts(whole, steps - whole, beyond)
+    whole_steps = np.floor(steps).astype(np.int64)
+    return _Shifts(whole_steps, steps - whole_steps, beyond)
 
 
 def _extended(
@@ -373,9 +373,9 @@ def _extended(
         above = np.zeros_like(above)
     else:
         below = np.zeros_like(below)
-    left = prices[:, :1] + below
-    right = prices[:, -1:] + above
-    return np.concatenate([left, prices, right], axis=1)
+    prices_below = prices[:, :1] + below
+    prices_above = prices[:, -1:] + above
+    return np.concatenate([prices_below, prices, prices_above], axis=1)
 
 
 def _expected(
@@ -394,9 +394,11 @@ def _expected(
     # A strike between two has a part of the price of each: the one below, and above.
     starts = low - 1 - shifts.whole - lowest
     rows = nodes.start[:, None] + np.arange(nodes.z.shape[1])
-    parts = np.stack([shifts.part, 1 - shifts.part], axis=1) * nodes.weights[:, None]
+    fractions = (
+        np.stack([shifts.part, 1 - shifts.part], axis=1) * nodes.weights[:, None]
+    )
     batch = max(1, _GATHERED // (columns * nodes.z.shape[1]))
     for begin in range(0, len(rows), batch):
         places = slice(begin, begin + batch)
-        sums = parts[places] @ windows[rows[places], starts[places]]
+        sums = fractions[places] @ windows[rows[places], starts[places]]
         yield places, sums[:, 0, :-1] + sums[:, 1, 1:]

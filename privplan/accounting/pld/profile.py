@@ -73,10 +73,10 @@ def epsilon_of(pair: AnyPair, delta: float, *, from_above: bool) -> float:
 
 
 def _epsilon_of_gaussian(pair: Pair, delta: float, *, from_above: bool) -> float:
-    side = 1 if from_above else 0
+    bound_index = 1 if from_above else 0
 
     def bound(epsilon: float) -> float:
-        return delta_of(pair, epsilon)[side]
+        return delta_of(pair, epsilon)[bound_index]
 
     return _smallest(bound, delta, pair.shift, _LARGEST_EPSILON, from_above=from_above)
 
@@ -100,10 +100,10 @@ def _epsilon_of_discrete(
     start = float(np.abs(losses).max())
     if growth > 1:
         start = math.log(growth) * (1 + _NEAR_SUM / 2)
-    side = 1 if from_above else 0
+    bound_index = 1 if from_above else 0
 
     def bound(epsilon: float) -> float:
-        return _of_discrete(losses, masses, infinite, epsilon)[side]
+        return _of_discrete(losses, masses, infinite, epsilon)[bound_index]
 
     return _smallest(
         bound, delta, start, _LARGEST_EPSILON, from_above=from_above, near=_NEAR_SUM
