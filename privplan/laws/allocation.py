@@ -182,10 +182,10 @@ class RandomAllocation(base.Law):
         self, generator: np.random.Generator, clients: int, ratio: float, round_: int
     ) -> np.ndarray:
         """Those whose choice is the round; draw i of the stream is client i's."""
-        part = np.arange(clients)[self.places(round_, clients)]
-        choices = generator.integers(self.block, size=len(part))
+        clients_in_turn = np.arange(clients)[self.places(round_, clients)]
+        choices = generator.integers(self.block, size=len(clients_in_turn))
         round_of_block = (round_ - 1) // self.parts % self.block
-        return np.asarray(part[choices == round_of_block])
+        return np.asarray(clients_in_turn[choices == round_of_block])
 
     def cohort_faults(
         self, counts: Sequence[int], clients: int, ratio: float, level: float
@@ -230,11 +230,11 @@ class RandomAllocation(base.Law):
             times = np.bincount(
                 np.array(participants, dtype=np.int64), minlength=clients
             )
-            part = np.arange(clients)[self.places(first_round, clients)]
+            clients_in_turn = np.arange(clients)[self.places(first_round, clients)]
             min_times = 1 if len(rounds) == self.block else 0
-            is_odd = (times[part] > 1) | (times[part] < min_times)
+            is_odd = (times[clients_in_turn] > 1) | (times[clients_in_turn] < min_times)
             last_round = first_round + self.parts * (self.block - 1)
-            for client in part[is_odd][:1]:
+            for client in clients_in_turn[is_odd][:1]:
                 where = f"the cohorts of rounds {first_round} to {last_round}"
                 yield f"client {client} is in {times[client]} of {where}, not in one"
 
@@ -245,8 +245,8 @@ class RandomAllocation(base.Law):
         """
         total = sum(rounds.values())
         mean_law = np.zeros(2 + self.rounds_of_client(total))
-        for part in range(self.parts):
-            rounds_of_part = len(range(part, total, self.parts))
+        for turn in range(self.parts):
+            rounds_of_part = len(range(turn, total, self.parts))
             whole_blocks, further_rounds = divmod(rounds_of_part, self.block)
             chance = further_rounds / self.block
             mean_law[whole_blocks] += (1 - chance) / self.parts

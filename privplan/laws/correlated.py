@@ -168,8 +168,8 @@ def factors(
 
         def loss(tried: tuple[float, ...]) -> float:
             all_models = math.log(mean_square(tried, momentum, rounds))
-            last = math.log(remaining_noise(tried, equal_rows, momentum))
-            return (100 - last_weight) * all_models + 2 * last_weight * last
+            last_model = math.log(remaining_noise(tried, equal_rows, momentum))
+            return (100 - last_weight) * all_models + 2 * last_weight * last_model
 
         # The inverse of a series may grow without bounds.
         with np.errstate(all="ignore"):

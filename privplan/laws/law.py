@@ -365,9 +365,9 @@ class Law(LawPrivacy, LawDraw, LawEvidence):
                 yield Fault(field, f"must be 1 {under}", ratio)
             elif self.whole_cohorts:
                 expected = ratio * self.drawable(group.clients)
-                whole = round(expected)
-                is_whole = math.isclose(whole, expected, rel_tol=_WHOLE_TOLERANCE)
-                if whole == 0 or not is_whole:
+                nearest = round(expected)
+                is_whole = math.isclose(nearest, expected, rel_tol=_WHOLE_TOLERANCE)
+                if nearest == 0 or not is_whole:
                     rule = f"must give a whole cohort of the {group.clients} clients"
                     yield Fault(field, rule, ratio)
 
@@ -403,8 +403,8 @@ class Fleet(NamedTuple):
 
     def divisors(self, lowest: float, highest: float) -> list[int]:
         """Numbers of rounds that divide all rounds, between two limits."""
-        last = min(self.rounds, math.floor(highest))
-        candidates = range(max(2, math.ceil(lowest)), last + 1)
+        largest = min(self.rounds, math.floor(highest))
+        candidates = range(max(2, math.ceil(lowest)), largest + 1)
         return [number for number in candidates if self.rounds % number == 0]
 
 

@@ -130,12 +130,12 @@ def least_value(convex: Callable[[int], float], length: int) -> float:
     low = 0
     high = length - 1
     while high - low > 2:
-        left = low + (high - low) // 3
-        right = high - (high - low) // 3
-        if convex(left) <= convex(right):
-            high = right
+        lower = low + (high - low) // 3
+        upper = high - (high - low) // 3
+        if convex(lower) <= convex(upper):
+            high = upper
         else:
-            low = left
+            low = lower
     return min(map(convex, range(low, high + 1)))
 
 

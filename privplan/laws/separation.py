@@ -90,12 +90,12 @@ class MinSeparation(RandomAllocation, Full):
     ) -> Iterator[str]:
         """Cohorts of B successive rounds are of different clients; sizes are free."""
         ends = np.cumsum([0, *counts])
-        for first in range(max(1, len(counts) - self.block + 1)):
-            last = min(first + self.block, len(counts))
-            participations = int(ends[last] - ends[first])
+        for start in range(max(1, len(counts) - self.block + 1)):
+            end = min(start + self.block, len(counts))
+            participations = int(ends[end] - ends[start])
             if participations > clients:
                 yield (
-                    f"rounds {first + 1} to {last}: {participations} participations of "
+                    f"rounds {start + 1} to {end}: {participations} participations of "
                     f"{clients} clients"
                 )
 

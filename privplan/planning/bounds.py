@@ -164,10 +164,10 @@ def _printed(name: str, groups: int, joint: bool) -> Bound:
     for term, formula in entry["terms"].items():
         terms[term] = sympy.sympify(formula, symbols_by_name)
     conditions: dict[str, tuple[Any, Any]] = {}
-    for condition, (left, right) in inequalities.items():
+    for condition, (smaller, larger) in inequalities.items():
         conditions[condition] = (
-            sympy.sympify(left, symbols_by_name),
-            sympy.sympify(right, symbols_by_name),
+            sympy.sympify(smaller, symbols_by_name),
+            sympy.sympify(larger, symbols_by_name),
         )
     return Bound(name, entry["source"], entry["bounds"], terms, conditions)
 

@@ -276,33 +276,33 @@ def minimiser(cost: Callable[[float], float], low: float, high: float) -> float:
             if costs[place] > _MUCH_WORSE * costs.min():
                 break
     index = int(np.argmin(costs))
-    left = float(grid[max(index - 1, 0)])
-    right = float(grid[min(index + 1, _COARSE - 1)])
-    inner, inner_cost = _golden_section(cost, left, right)
+    left_end = float(grid[max(index - 1, 0)])
+    right_end = float(grid[min(index + 1, _COARSE - 1)])
+    inner, inner_cost = _golden_section(cost, left_end, right_end)
     # The grid's point is kept where golden section found nothing better.
     return min((inner_cost, inner), (costs[index], float(grid[index])))[1]
 
 
 def _golden_section(
-    cost: Callable[[float], float], left: float, right: float
+    cost: Callable[[float], float], left_end: float, right_end: float
 ) -> tuple[float, float]:
     """The better of the last two inner points, and its cost."""
-    lower = right - _GOLDEN * (right - left)
-    upper = left + _GOLDEN * (right - left)
+    lower = right_end - _GOLDEN * (right_end - left_end)
+    upper = left_end + _GOLDEN * (right_end - left_end)
     lower_cost = cost(lower)
     upper_cost = cost(upper)
-    while right - left > _TOLERANCE:
+    while right_end - left_end > _TOLERANCE:
         if lower_cost < upper_cost:
-            right = upper
+            right_end = upper
             upper = lower
             upper_cost = lower_cost
-            lower = right - _GOLDEN * (right - left)
+            lower = right_end - _GOLDEN * (right_end - left_end)
             lower_cost = cost(lower)
         else:
-            left = lower
+            left_end = lower
             lower = upper
             lower_cost = upper_cost
-            upper = left + _GOLDEN * (right - left)
+            upper = left_end + _GOLDEN * (right_end - left_end)
             upper_cost = cost(upper)
     if lower_cost <= upper_cost:
         return (lower, lower_cost)

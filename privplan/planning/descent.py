@@ -482,22 +482,22 @@ def _advance(program: _Program, point: _Point, step: _Step) -> float:
     slack = point.slack(program)
     conditions = program.conditions
     peak_part = _part_inside(np.ones(1), np.array([step.peak]))
-    part = min(_part_inside(slack, step.slack), peak_part)
+    slack_part = min(_part_inside(slack, step.slack), peak_part)
     price_part = _part_inside(np.where(conditions, point.prices, 1.0), step.prices)
 
-    cohort_growth = 1 + part * step.cohorts
-    weight_growth = 1 + part * step.weights
+    cohort_growth = 1 + slack_part * step.cohorts
+    weight_growth = 1 + slack_part * step.weights
     # Slacks are in units of r and w, so that prices grow with what these are.
     units = [cohort_growth, cohort_growth, weight_growth, np.ones_like(cohort_growth)]
-    slack = slack + part * step.slack
+    slack = slack + slack_part * step.slack
     point.cohorts = point.cohorts * cohort_growth
     point.weights = point.weights * weight_growth
-    point.peak = point.peak * (1 + part * step.peak)
+    point.peak = point.peak * (1 + slack_part * step.peak)
     point.peak_slack = slack[_PEAK]
     point.prices = (point.prices + price_part * step.prices) * np.array(units)
 
     gap = float((point.prices * slack).sum())
-    is_long = min(part, price_part) > _LONG_STEP
+    is_long = min(slack_part, price_part) > _LONG_STEP
     if is_long:
         decrease = _BARRIER_AFTER_LONG_STEP
     else:

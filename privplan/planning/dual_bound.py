@@ -118,8 +118,8 @@ def _bounds(model: ErrorModel, cohorts: Floats, error: float) -> Iterator[LowerB
         reduced = model.with_bias(bias)
         # The slope of phi where (A + phi(u)) / u^2 is least, with u = 1 / nu.
         coefficients = reduced.task.coefficients
-        parts = terms(weights, cohorts, noise, coefficients, release)
-        tangent = 2 * (parts.total + bias) / nu
+        error_terms = terms(weights, cohorts, noise, coefficients, release)
+        tangent = 2 * (error_terms.total + bias) / nu
         prices = _weight_prices(reduced, cohorts)
         yield lower_bound(reduced, tangent, prices, cohorts)
 
@@ -247,8 +247,8 @@ class _LinesBelow:
         """
         slopes, values = np.array(self._lines).T
         crossings = np.diff(values) / np.diff(slopes)
-        first = values[:1] / slopes[:1]
-        sums = np.concatenate([first, crossings, [self.largest_sum]])
+        first_crossing = values[:1] / slopes[:1]
+        sums = np.concatenate([first_crossing, crossings, [self.largest_sum]])
         inside = (sums > 0) & (sums <= self.largest_sum * (1 + _ROUNDING))
         phi = np.maximum(np.max(np.outer(sums, slopes) - values, axis=1), 0.0)
         bounds = np.full(len(sums), np.inf)

@@ -84,11 +84,11 @@ def explain(
             value = None if needs else number(expression, values)
             formula = str(expression)
             rows.append(Explained(name, bound.source, term, formula, value, needs))
-        for condition, (left, right) in bound.conditions.items():
-            needs = tuple(sorted({*missing(left, values), *missing(right, values)}))
-            met = None if needs else number(left, values) <= number(right, values)
+        for condition, (smaller, larger) in bound.conditions.items():
+            needs = tuple(sorted({*missing(smaller, values), *missing(larger, values)}))
+            met = None if needs else number(smaller, values) <= number(larger, values)
             term = f"if {condition}"
-            formula = f"{left} <= {right}"
+            formula = f"{smaller} <= {larger}"
             rows.append(Explained(name, bound.source, term, formula, None, needs, met))
     return rows
 

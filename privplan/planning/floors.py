@@ -130,8 +130,10 @@ def floor_lines(plan: Plan) -> list[str]:
             f"{price.factor:.2f} times the noise of a plan without this floor"
         )
         if price.remedies:
-            parts = [f"{noise:.3g} with {change}" for change, noise in price.remedies]
-            line += f"; noise {', '.join(parts)}"
+            remedies = [
+                f"{noise:.3g} with {change}" for change, noise in price.remedies
+            ]
+            line += f"; noise {', '.join(remedies)}"
         lines.append(line)
     return [*lines, *audibility_lines(plan)]
 

@@ -113,13 +113,13 @@ def _steps(model: ErrorModel, group: int, weight: float, nu: float) -> _Steps | 
     if log_surplus[-1] < 0:
         return None
     # From the first cohort that keeps the budget, all do. It lies between two of them.
-    first = int(np.argmax(log_surplus >= 0))
-    start = cohorts[first]
-    if first > 0:
-        deficit = log_surplus[first - 1]
-        part = log_surplus[first] / (log_surplus[first] - deficit)
-        start *= (cohorts[first - 1] / start) ** part
-    cohorts = np.append(start, cohorts[first + 1 :])
+    first_kept = int(np.argmax(log_surplus >= 0))
+    start = cohorts[first_kept]
+    if first_kept > 0:
+        deficit = log_surplus[first_kept - 1]
+        share = log_surplus[first_kept] / (log_surplus[first_kept] - deficit)
+        start *= (cohorts[first_kept - 1] / start) ** share
+    cohorts = np.append(start, cohorts[first_kept + 1 :])
     if len(cohorts) == 1 or cohorts[0] == cohorts[-1]:
         return _Steps(cohorts[:1], np.zeros(0))
     noise = nu * cohorts / weight

@@ -196,22 +196,22 @@ def _rounds(spec: Spec, cohort_is_fixed: bool, most_rounds: bool) -> Unknown:
 
     def with_rounds(rounds: float) -> Spec:
         """The spec with whole rounds, and fewer clients where uploads ask for it."""
-        whole = max(round(rounds), 1)
-        if cohort_is_fixed or whole * cohort <= max_uploads:
-            return respecified(spec, rounds=whole)
-        clients = min(largest_cohort(spec, whole), cohort)
-        return respecified(spec, rounds=whole, cohort=clients)
+        whole_rounds = max(round(rounds), 1)
+        if cohort_is_fixed or whole_rounds * cohort <= max_uploads:
+            return respecified(spec, rounds=whole_rounds)
+        clients = min(largest_cohort(spec, whole_rounds), cohort)
+        return respecified(spec, rounds=whole_rounds, cohort=clients)
 
     allowed = bisect_right(range(1, searched + 1), max_uploads, key=fewest_uploads)
     for rounds in (1, allowed):
         check_limits(with_rounds(rounds))
 
-    last = math.log(max(allowed, 1))
+    log_allowed = math.log(max(allowed, 1))
     start = math.log(spec.rounds)
     if not most_rounds:
-        return Unknown("rounds", with_rounds, -last, 0.0, -start, -1.0)
+        return Unknown("rounds", with_rounds, -log_allowed, 0.0, -start, -1.0)
     limited = allowed < _MAX_ROUNDS
-    return Unknown("rounds", with_rounds, 0.0, last, start, 1.0, limited=limited)
+    return Unknown("rounds", with_rounds, 0.0, log_allowed, start, 1.0, limited=limited)
 
 
 def _of_groups(spec: Spec, name: str) -> Unknown:
@@ -568,12 +568,12 @@ def tried(values: Unknown, cost: Callable[[float], float]) -> Stretch:
 
     arguments.sort()
     is_met = [cost(argument) <= goal for argument in arguments]
-    last = max(index for index, met in enumerate(is_met) if met)
-    cheapest = arguments[last]
-    if last + 1 < len(arguments):
-        cheapest = end(arguments[last], arguments[last + 1])
+    last_met = max(index for index, met in enumerate(is_met) if met)
+    cheapest = arguments[last_met]
+    if last_met + 1 < len(arguments):
+        cheapest = end(arguments[last_met], arguments[last_met + 1])
 
-    missed_before = [index for index in range(last) if not is_met[index]]
+    missed_before = [index for index in range(last_met) if not is_met[index]]
     if not missed_before or goal > 1:
         return Stretch(cheapest, None)
     neighbour = missed_before[-1]

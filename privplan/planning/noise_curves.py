@@ -324,8 +324,8 @@ def _coarse_curve(
         central = budget.central_log_noise(ratio)
         start = central
         if excess:  # along the parabola through the last three
-            last = slice(max(index - 3, 0), index)
-            parabola = _interpolation(x[last], excess[last])
+            last_three = slice(max(index - 3, 0), index)
+            parabola = _interpolation(x[last_three], excess[last_three])
             start += float(np.polynomial.polynomial.polyval(x[index], parabola))
         if slope is not None:
             slope *= budget.steepness(start) / budget.steepness(log_noise)

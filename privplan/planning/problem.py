@@ -328,14 +328,14 @@ def whole_cohorts(cohorts: Floats, clients: Floats, total: int) -> Floats:
             f"cohort: {total} clients per round cannot be one or more from each of "
             f"{len(cohorts)} groups; the nearest that can is {nearest}"
         )
-    whole = np.clip(np.floor(cohorts), 1, clients)
-    while whole.sum() != total:
-        lacks = cohorts - whole
-        if whole.sum() < total:
-            whole[np.argmax(np.where(whole < clients, lacks, -np.inf))] += 1
+    rounded = np.clip(np.floor(cohorts), 1, clients)
+    while rounded.sum() != total:
+        lacks = cohorts - rounded
+        if rounded.sum() < total:
+            rounded[np.argmax(np.where(rounded < clients, lacks, -np.inf))] += 1
         else:
-            whole[np.argmin(np.where(whole > 1, lacks, np.inf))] -= 1
-    return np.asarray(whole, dtype=float)
+            rounded[np.argmin(np.where(rounded > 1, lacks, np.inf))] -= 1
+    return np.asarray(rounded, dtype=float)
 
 
 def noise_provision(spec: Spec) -> float:
@@ -411,8 +411,8 @@ def fewest_clients(spec: Spec, rounds: int) -> float:
     """
     requested = [spec.least_cohort(group) for group in spec.groups]
     if spec.sampling.law.whole_cohorts:
-        whole = [math.ceil(cohort - _ROUNDING_OF_CLIENTS) for cohort in requested]
-        return float(sum(max(cohort, 1) for cohort in whole))
+        rounded_up = [math.ceil(cohort - _ROUNDING_OF_CLIENTS) for cohort in requested]
+        return float(sum(max(cohort, 1) for cohort in rounded_up))
     client_of_each = float(len(spec.groups))
     if not any(requested):
         return client_of_each

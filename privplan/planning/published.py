@@ -271,13 +271,13 @@ def _moved(
 ) -> _Point | None:
     """The point after the largest part of a step that gains enough, if any does."""
     predicted = float(point.gradient @ step)
-    part = 1.0
-    while part >= _SHORTEST_STEP:
-        cohorts = point.cohorts + part * step
+    share = 1.0
+    while share >= _SHORTEST_STEP:
+        cohorts = point.cohorts + share * step
         value, gradient = objective(cohorts)
-        if value <= worst + _SUFFICIENT_GAIN * part * predicted:
+        if value <= worst + _SUFFICIENT_GAIN * share * predicted:
             return _Point(cohorts, value, gradient)
-        part /= 2
+        share /= 2
     return None
 
 

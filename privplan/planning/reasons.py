@@ -151,8 +151,8 @@ def _term_lines(plan: Plan) -> list[str]:
             shares.append((value / total, _TERMS[name]))
     if len(shares) < 2:
         return []
-    parts = [f"{share:.0%} {name}" for share, name in sorted(shares, reverse=True)]
-    return [f"The expected error of a round's step is {', '.join(parts)}."]
+    phrases = [f"{share:.0%} {name}" for share, name in sorted(shares, reverse=True)]
+    return [f"The expected error of a round's step is {', '.join(phrases)}."]
 
 
 def _deciding_line(plan: Plan, values: list[BudgetValue]) -> str:

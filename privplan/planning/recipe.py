@@ -139,8 +139,8 @@ def replaced_lines(data: Any, plan: Plan) -> list[str]:
 
 def _value_of(data: Any, path: str) -> Any:
     """The value of a field by its path; None where there is none."""
-    for part in path.split("."):
-        data = data.get(part) if isinstance(data, dict) else None
+    for field in path.split("."):
+        data = data.get(field) if isinstance(data, dict) else None
     return data
 
 

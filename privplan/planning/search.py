@@ -330,39 +330,39 @@ def _whole(model: ErrorModel, cohorts: Floats) -> Floats:
     task = model.task
     lower = task.limits.min_cohorts
     upper = np.minimum(task.limits.max_cohorts, task.clients)
-    whole = whole_cohorts(cohorts, upper, round(task.problem.cohort))
-    whole = np.clip(whole, lower, upper)
-    least_error = model.error(whole)
+    best = whole_cohorts(cohorts, upper, round(task.problem.cohort))
+    best = np.clip(best, lower, upper)
+    least_error = model.error(best)
     while True:
-        moves = _moves(model, whole, lower, upper)
+        moves = _moves(model, best, lower, upper)
         errors = [model.error(move) for move in moves]
         if not moves or min(errors) >= least_error * (1 - _ROUNDING):
-            return whole
+            return best
         least_error = min(errors)
-        whole = moves[int(np.argmin(errors))]
+        best = moves[int(np.argmin(errors))]
 
 
 def _moves(
-    model: ErrorModel, whole: Floats, lower: Floats, upper: Floats
+    model: ErrorModel, cohorts: Floats, lower: Floats, upper: Floats
 ) -> list[Floats]:
     """Whole cohorts with a client of one group less and of another one more.
 
     Of the groups that lose least by a client less, and those that gain most by one
     more.
     """
-    units = np.eye(len(whole))
+    units = np.eye(len(cohorts))
     giver_errors: list[float] = []
     taker_errors: list[float] = []
     for unit in units:
-        can_give = np.all(whole - unit >= lower)
-        giver_errors.append(model.error(whole - unit) if can_give else np.inf)
-        can_take = np.all(whole + unit <= upper)
-        taker_errors.append(model.error(whole + unit) if can_take else np.inf)
+        can_give = np.all(cohorts - unit >= lower)
+        giver_errors.append(model.error(cohorts - unit) if can_give else np.inf)
+        can_take = np.all(cohorts + unit <= upper)
+        taker_errors.append(model.error(cohorts + unit) if can_take else np.inf)
 
     moves: list[Floats] = []
     for giver in np.argsort(giver_errors)[:_MOVES]:
         for taker in np.argsort(taker_errors)[:_MOVES]:
             possible = np.isfinite(giver_errors[giver] + taker_errors[taker])
             if giver != taker and possible:
-                moves.append(whole - units[giver] + units[taker])
+                moves.append(cohorts - units[giver] + units[taker])
     return moves

@@ -67,52 +67,52 @@ def parse_vary(text: str) -> Vary:
     """
     rule = "must be PATH=VALUE,... or PATH=FROM:TO:COUNT or PATH=FROM:TO:COUNT:log"
     path, _, span = text.partition("=")
-    parts = span.split(":")
-    is_log = len(parts) == 4 and parts[3] == "log"
-    is_list = len(parts) == 1
-    if not path or not (is_list or len(parts) == 3 or is_log):
+    fields = span.split(":")
+    is_log = len(fields) == 4 and fields[3] == "log"
+    is_list = len(fields) == 1
+    if not path or not (is_list or len(fields) == 3 or is_log):
         raise InputError.one("vary", rule, text)
     try:
         if is_list:
             values = [float(number) for number in span.split(",")]
         else:
-            first = float(parts[0])
-            last = float(parts[1])
-            count = int(parts[2])
+            start = float(fields[0])
+            end = float(fields[1])
+            count = int(fields[2])
     except ValueError:
         raise InputError.one("vary", rule, text) from None
 
     if not is_list:
-        values = _range(text, first, last, count, is_log)
+        values = _range(text, start, end, count, is_log)
     elif not all(abs(value) <= LARGEST for value in values):
         raise InputError.one("vary", f"must be of a size up to {LARGEST:g}", text)
     return Vary(path, tuple(dict.fromkeys(values)))
 
 
 def _range(
-    text: str, first: float, last: float, count: int, is_log: bool
+    text: str, start: float, end: float, count: int, is_log: bool
 ) -> list[float]:
     """The values of a range.
 
     Raises:
         InputError: for a range without finite ends, or with too many values.
     """
-    is_finite = math.isfinite(first) and math.isfinite(last)
+    is_finite = math.isfinite(start) and math.isfinite(end)
     if not is_finite or not 1 <= count <= _MAX_VALUES:
         rule = f"must have finite ends and 1 to {_MAX_VALUES} values"
         raise InputError.one("vary", rule, text)
-    if is_log and not (first > 0 and last > 0):
+    if is_log and not (start > 0 and end > 0):
         raise InputError.one("vary", "must have positive ends with log", text)
-    is_too_small = is_log and min(first, last) < 1 / LARGEST
-    if is_too_small or max(abs(first), abs(last)) > LARGEST:
+    is_too_small = is_log and min(start, end) < 1 / LARGEST
+    if is_too_small or max(abs(start), abs(end)) > LARGEST:
         rule = f"must have ends of a size up to {LARGEST:g}"
         raise InputError.one("vary", rule, text)
 
     steps = [index / max(count - 1, 1) for index in range(count)]
     if is_log:
-        values = [first * (last / first) ** step for step in steps]
+        values = [start * (end / start) ** step for step in steps]
     else:
-        values = [first + (last - first) * step for step in steps]
+        values = [start + (end - start) * step for step in steps]
     # As many digits as people write: 0.3, not 0.30000000000000004.
     return [float(f"{value:.12g}") for value in values]
 
@@ -433,8 +433,10 @@ def _rounded(data: dict[str, Any], vary: Vary) -> Vary:
     except InputError as error:
         for fault in error.faults:
             if fault.field == vary.path and fault.rule.startswith(WHOLE):
-                whole = dict.fromkeys(float(round(value)) for value in vary.values)
-                return Vary(vary.path, tuple(whole))
+                whole_values = dict.fromkeys(
+                    float(round(value)) for value in vary.values
+                )
+                return Vary(vary.path, tuple(whole_values))
     except PrivplanError:
         pass  # no rounds keep the budgets there: a valid spec without a plan
     return vary
@@ -471,7 +473,7 @@ def _require_plans(data: dict[str, Any], todo: Sequence[dict[str, float]]) -> No
     """
     from privplan.spec.spec import Spec
 
-    first: InputError | None = None
+    first_error: InputError | None = None
     for point in todo:
         try:
             Spec.parse(with_point(data, point))
@@ -479,9 +481,9 @@ def _require_plans(data: dict[str, Any], todo: Sequence[dict[str, float]]) -> No
         except InputError as error:
             if any(fault.rule.startswith(UNKNOWN) for fault in error.faults):
                 raise
-            if first is None:
-                first = error
+            if first_error is None:
+                first_error = error
         except PrivplanError:
             return
-    if first is not None:
-        raise first
+    if first_error is not None:
+        raise first_error
