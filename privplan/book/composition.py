@@ -78,9 +78,9 @@ class Composition:
         if self.rule == "exact":
             return None
         spent = self._cost_with(History())
-        left = self._capacity - spent
-        if left > 0:
-            return (self._cost_with(new) - spent) / left
+        remaining = self._capacity - spent
+        if remaining > 0:
+            return (self._cost_with(new) - spent) / remaining
         return math.inf
 
     def exact(self) -> Composition:
@@ -141,9 +141,9 @@ def composition_of(
             one.
     """
     histories = (history for history in account.histories if history.rounds)
-    first = next(histories, History())
+    first_history = next(histories, History())
     if rule is None:
-        rule = _default_filter(account, first)
+        rule = _default_filter(account, first_history)
     composition = Composition(
         where=account.where,
         rule=rule,
@@ -157,7 +157,7 @@ def composition_of(
         return composition
 
     # The Gaussian filter has no order; the one that is stored with it is not used.
-    typical = first if first.rounds and rule == "renyi" else None
+    typical = first_history if first_history.rounds and rule == "renyi" else None
     try:
         order = filters.order_of(budget, delta, typical, account.relation)
     except UnsupportedError as error:
@@ -169,10 +169,10 @@ def composition_of(
     return replace(composition, order=order)
 
 
-def _default_filter(account: Account, first: History) -> Filter:
+def _default_filter(account: Account, first_history: History) -> Filter:
     """The filter that fits a first run; one that was only declared is no evidence."""
-    everybody = all(release.sampling_ratio == 1 for release, _ in first)
-    if first.rounds and everybody and 0 not in account.declared:
+    everybody = all(release.sampling_ratio == 1 for release, _ in first_history)
+    if first_history.rounds and everybody and 0 not in account.declared:
         return "gaussian"
     return "renyi"
 

@@ -239,8 +239,8 @@ def booking_of(
         )
         raise InputError.one("run", rule, str(folder))
     if verdict.failed and not infinite:
-        first = verdict.failed[0]
-        reason = f"{folder}: {first.name}: {first.reason}"
+        failed_check = verdict.failed[0]
+        reason = f"{folder}: {failed_check.name}: {failed_check.reason}"
         rule = "must not be broken (--infinite books one that was published)"
         raise BrokenRunError(str(Fault("run", rule, reason)))
     cost: Cost = "infinite" if infinite else supported_cost(verdict)
@@ -475,7 +475,7 @@ def _shares(run: Run) -> tuple[Share, ...]:
 
 def _share(plan: Plan, group: str, unit: Unit, clients: int, history: History) -> Share:
     """A group's part; releases with infinite noise, which cost nothing, are omitted."""
-    planned = {part.name: part for part in plan.groups}.get(group)
+    planned = {group_plan.name: group_plan for group_plan in plan.groups}.get(group)
     releases = tuple(
         Releases(
             noise_multiplier=release.noise_multiplier,

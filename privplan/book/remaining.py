@@ -164,17 +164,17 @@ def _next_run(account: Account, ratio: float | None, rounds: int | None) -> _Nex
         for index, history in enumerate(account.histories)
         if index not in account.declared
     ]
-    last = trained[-1] if trained else account.histories[-1]
+    last_history = trained[-1] if trained else account.histories[-1]
 
     without_releases = (Release(1.0, 1.0), 0)
-    usual, _ = max(last, key=lambda pair: pair[1], default=without_releases)
+    usual, _ = max(last_history, key=lambda pair: pair[1], default=without_releases)
     law = usual.sampling
     if ratio is None:
         ratio = usual.sampling_ratio
     elif law is SamplingLaw.FULL and ratio != 1:
         law = SamplingLaw.POISSON
     if rounds is None:
-        count = last.rounds
+        count = last_history.rounds
     else:
         count = law.law.rounds_of_client(rounds)
     return _NextRun(Release(1.0, ratio, law), count)

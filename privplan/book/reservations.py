@@ -77,7 +77,7 @@ class Reservation:
     def take(
         self,
         chains: Collection[str],
-        last: str,
+        last_hash: str,
         decide: Callable[[Connection, tuple[BookedRun, ...]], Booking | None],
         *,
         begun: bool,
@@ -86,7 +86,7 @@ class Reservation:
 
         Args:
             chains: the plan's digest, and the hash of the ledger after each line.
-            last: the hash after the last line.
+            last_hash: the hash after the last line.
             decide: returns what to reserve, of the open transaction, and of all runs
                 of the book with what this one reserved before; None for nothing.
             begun: whether the run reserved before and has releases, so that the book
@@ -108,7 +108,7 @@ class Reservation:
                     raise InputError.one("book", rule, shown(self._url))
                 connection.execute(
                     insert(FENCES).values(
-                        name=self._name, holder=self._holder, counter=0, chain=last
+                        name=self._name, holder=self._holder, counter=0, chain=last_hash
                     )
                 )
                 counter = 0
@@ -119,7 +119,7 @@ class Reservation:
                 counter = fence.counter + 1
                 mine = update(FENCES).where(FENCES.c.name == self._name)
                 connection.execute(
-                    mine.values(holder=self._holder, counter=counter, chain=last)
+                    mine.values(holder=self._holder, counter=counter, chain=last_hash)
                 )
             booking = decide(connection, booked)
             if booking is not None:

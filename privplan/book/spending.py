@@ -256,9 +256,10 @@ def spending(account: Account, delta: float) -> Spending:
 
 def _naive_epsilon(account: Account, delta: float) -> float:
     """Sum of the runs' upper bounds, each at an equal part of delta, rounded down."""
-    part = math.nextafter(delta / len(account.histories), 0.0)
+    delta_of_run = math.nextafter(delta / len(account.histories), 0.0)
+    guarantee = accountant(GUARANTEE)
     epsilons = {
-        history: accountant(GUARANTEE).epsilon(history, part, account.relation).upper
+        history: guarantee.epsilon(history, delta_of_run, account.relation).upper
         for history in set(account.histories)
     }
     return math.fsum(epsilons[history] for history in account.histories)

@@ -267,11 +267,11 @@ def whole_run(
 
 
 def not_booked(
-    whole: Mapping[str, History], booked: Sequence[ReleaseRecord]
+    whole_run: Mapping[str, History], booked: Sequence[ReleaseRecord]
 ) -> dict[str, History]:
     """What is in a whole run and not in the lines that the book holds; maybe empty."""
     missing = {}
-    for name, history in whole.items():
+    for name, history in whole_run.items():
         done = dict(history_of(booked, name))
         missing[name] = History(
             (release, count - done.get(release, 0)) for release, count in history

@@ -57,9 +57,14 @@ class GroupBudget:
         ratio, noise_multiplier = self._plan.at_round(self.group, round_)
         return Release(noise_multiplier, ratio, self._plan.law_of(self.group))
 
-    def planned_rounds(self, first: int, last: int) -> Iterator[tuple[int, Release]]:
+    def planned_rounds(
+        self, first_round: int, last_round: int
+    ) -> Iterator[tuple[int, Release]]:
         """The planned rounds of a stretch with their releases."""
-        return ((round_, self.planned(round_)) for round_ in range(first, last + 1))
+        return (
+            (round_, self.planned(round_))
+            for round_ in range(first_round, last_round + 1)
+        )
 
     def epsilon(self, releases: History) -> Interval:
         """Bounds on the epsilon of releases of this run and of the other runs.

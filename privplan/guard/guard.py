@@ -209,10 +209,10 @@ class Guard(Guided):
     @exclusive
     def model(self) -> dict[str, np.ndarray] | None:
         """The last stored model; a single vector is under the name ``model``."""
-        last = self._storage.last(MODEL)
-        if last is None:
+        last_round = self._storage.last(MODEL)
+        if last_round is None:
             return None
-        return self._storage.model(last)
+        return self._storage.model(last_round)
 
     @property
     @exclusive
@@ -435,11 +435,12 @@ class Guard(Guided):
         ]
         self._declare(dimension)
         release = StoredRelease(
-            [part.record for part in noisy_sums], [part.vector for part in noisy_sums]
+            [released.record for released in noisy_sums],
+            [released.vector for released in noisy_sums],
         )
         # Once these bits may be on disk, no others are drawn for the round.
         with self.access.as_a_whole("release"):
-            measurements = [part.measurement for part in noisy_sums]
+            measurements = [released.measurement for released in noisy_sums]
             self._storage.measure([item for item in measurements if item is not None])
             self._storage.save_release(round_, release)
             self._pending = release

@@ -56,8 +56,8 @@ class Released:
     def mean(self) -> np.ndarray:
         """The mean update [d], by the plan's weights, of the largest coordinates."""
         mean = np.zeros_like(self.sums[0])
-        parts = zip(self.sums, self.weights, self.kept_fractions, strict=True)
-        for noisy_sum, weight, fraction in parts:
+        weighted_sums = zip(self.sums, self.weights, self.kept_fractions, strict=True)
+        for noisy_sum, weight, fraction in weighted_sums:
             mean += weight * keep_largest(noisy_sum, fraction)
         return mean
 
@@ -224,9 +224,9 @@ def noisy_sum(
     # A group without an update adds nothing, and its noise is released all the same.
     exact_sum = np.zeros(dimension)
     for group in planned.groups:
-        part = _sum_of(updates.get(group.name))
-        if part is not None:
-            exact_sum += np.asarray(part, dtype=np.float64).ravel()
+        group_sum = _sum_of(updates.get(group.name))
+        if group_sum is not None:
+            exact_sum += np.asarray(group_sum, dtype=np.float64).ravel()
 
     # The state before the draw: two releases of one state would have the same noise.
     state = generator.fingerprint()

@@ -279,17 +279,17 @@ class Storage:
         The line has their names, types, shapes and checksums, and the lines of a
         release with a checksum of their own.
         """
-        parts: list[bytes | memoryview] = []
+        contents: list[bytes | memoryview] = []
         described = []
         for name, array in arrays.items():
-            part = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-            parts.append(part)
-            fields = [name, array.dtype.str, list(array.shape), zlib.crc32(part)]
+            data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+            contents.append(data)
+            fields = [name, array.dtype.str, list(array.shape), zlib.crc32(data)]
             described.append(fields)
         text = json.dumps(lines, allow_nan=False)
         head = {"arrays": described, "lines": text, "sum": zlib.crc32(text.encode())}
         first_line = [json.dumps(head).encode(), b"\n"]
-        self._write(self._path(kind, round_), first_line + parts, sync=True)
+        self._write(self._path(kind, round_), first_line + contents, sync=True)
         if round_ not in self._rounds[kind]:
             insort(self._rounds[kind], round_)
 
@@ -311,19 +311,19 @@ class Storage:
             raise InputError.one(f"guard.{kind}", rule, str(path)) from None
 
     def _write(
-        self, path: Path, parts: Sequence[bytes | memoryview], *, sync: bool
+        self, path: Path, contents: Sequence[bytes | memoryview], *, sync: bool
     ) -> None:
         """Replace a file.
 
         Args:
             path: of the file.
-            parts: its content.
+            contents: its content.
             sync: whether file and folder are on disk when the method returns.
         """
         temporary = f"{path}.tmp"
         try:
             with open(temporary, "wb") as file:
-                file.writelines(parts)
+                file.writelines(contents)
                 if sync:
                     file.flush()
                     os.fsync(file.fileno())
@@ -350,9 +350,9 @@ def _arrays_of(described: Any, content: bytes) -> dict[str, np.ndarray]:
     start = 0
     for name, type_, shape, checksum in described:
         dtype = np.dtype(type_)
-        part = content[start : start + math.prod(shape) * dtype.itemsize]
-        start += len(part)
-        if zlib.crc32(part) != checksum:
+        data = content[start : start + math.prod(shape) * dtype.itemsize]
+        start += len(data)
+        if zlib.crc32(data) != checksum:
             raise ValueError(name)
-        arrays[str(name)] = np.frombuffer(part, dtype).reshape(shape).copy()
+        arrays[str(name)] = np.frombuffer(data, dtype).reshape(shape).copy()
     return arrays

@@ -106,8 +106,10 @@ class Layout:
             if actual != shape:
                 rule = f"must have the shape {shape}"
                 raise InputError.one(f"model.{name}", rule, actual)
-        parts = [np.asarray(arrays[name], np.float64).ravel() for name in self.names]
-        return np.concatenate(parts)
+        flat_arrays = [
+            np.asarray(arrays[name], np.float64).ravel() for name in self.names
+        ]
+        return np.concatenate(flat_arrays)
 
     def arrays(self, vector: np.ndarray, like: Arrays) -> dict[str, np.ndarray]:
         """A vector [d] as arrays.
@@ -116,10 +118,10 @@ class Layout:
             vector: the numbers of the arrays of floating point.
             like: arrays in the order of the result, with all that are in no vector.
         """
-        parts = {}
+        shaped = {}
         start = 0
         for name, shape, dtype in zip(self.names, self.shapes, self.types, strict=True):
             end = start + math.prod(shape)
-            parts[name] = vector[start:end].reshape(shape).astype(dtype)
+            shaped[name] = vector[start:end].reshape(shape).astype(dtype)
             start = end
-        return {name: parts.get(name, like[name]) for name in like}
+        return {name: shaped.get(name, like[name]) for name in like}

@@ -71,8 +71,8 @@ def load_run(folder: Any) -> Run:
     if not (folder / RECORD).exists():
         runs = sorted(folder.glob(f"*/*/{RECORD}"))
         if runs:
-            first = f"the first of the {len(runs)} in it is {runs[0].parent}"
-            rule = f"must be a run folder; {first}"
+            first_run = f"the first of the {len(runs)} in it is {runs[0].parent}"
+            rule = f"must be a run folder; {first_run}"
             raise InputError.one("run", rule, str(folder))
     plan = _read_plan(folder)
     if plan.spec.population > MOST_CLIENTS:
@@ -265,8 +265,8 @@ def _verdict_of(run: Run, not_executed: str) -> Verdict:
 
     record = run.record
     # A run that goes on has no evaluation.
-    last = record.metrics[-1] if record.metrics else None
-    scored_badly = last is not None and last.accuracy is None
+    last_evaluation = record.metrics[-1] if record.metrics else None
+    scored_badly = last_evaluation is not None and last_evaluation.accuracy is None
     executed = 0
     claimed = ""
     agrees = any(check.name == "replay" and check.passed for check in checks)

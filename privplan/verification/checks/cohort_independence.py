@@ -166,10 +166,12 @@ def _dependent_rounds(cohorts: Cohorts, n: int, level: float) -> Iterator[str]:
         ]
         if not pairs:
             continue
-        overlaps = [len({*left}.intersection(right)) for left, right in pairs]
-        sizes = [(len(left), len(right)) for left, right in pairs]
+        overlaps = [len({*earlier}.intersection(later)) for earlier, later in pairs]
+        sizes = [(len(earlier), len(later)) for earlier, later in pairs]
         if overlaps_p_value(overlaps, sizes, n) < level / LAGS:
-            expected = sum(left * right for left, right in sizes) / n
+            expected = (
+                sum(earlier_size * later_size for earlier_size, later_size in sizes) / n
+            )
             yield (
                 f"{sum(overlaps)} clients in common with the cohort {lag} rounds "
                 f"before, about {expected:.3g} expected"
@@ -183,10 +185,10 @@ def same_cohort(cohorts: Cohorts, n: int, level: float) -> Iterator[str]:
     tests = max(1, len(cohorts) * (len(cohorts) - 1) // 2)
     # Many pairs have the same sizes and the same overlap.
     chance_of_case: dict[tuple[int, int, int], float] = {}
-    for left, right in combinations(range(len(cohorts)), 2):
-        first_round, first_cohort = cohorts[left]
-        second_round, second_cohort = cohorts[right]
-        overlapping = int(common[left, right])
+    for first_index, second_index in combinations(range(len(cohorts)), 2):
+        first_round, first_cohort = cohorts[first_index]
+        second_round, second_cohort = cohorts[second_index]
+        overlapping = int(common[first_index, second_index])
         case = (overlapping, len(first_cohort), len(second_cohort))
         if case not in chance_of_case:
             chance_of_case[case] = hypergeometric_p_value(

@@ -101,7 +101,7 @@ def overlaps_p_value(
         n: clients of the group.
     """
     overlap_sum = sum(overlaps)
-    mean = sum(left * right for left, right in sizes) / n
+    mean = sum(first_size * second_size for first_size, second_size in sizes) / n
     log_chance = _log_chernoff(overlap_sum, overlap_sum >= mean, sizes, n)
     return min(1.0, 2 * float(np.exp(min(0.0, log_chance))))
 

@@ -47,9 +47,9 @@ def coordinates(run: Run) -> check.Check:
 def _faults_of_record(run: Run, executed: Executed) -> Iterator[str]:
     """Numbers of coordinates that contradict each other, or the evidence."""
     total = executed.coordinates
-    parts = [("shared", executed.shared)]
-    parts += [(mask.name, mask.size) for mask in executed.masks]
-    for name, size in parts:
+    sizes = [("shared", executed.shared)]
+    sizes += [(mask.name, mask.size) for mask in executed.masks]
+    for name, size in sizes:
         if size > total:
             rule = f"must be at most {total} coordinates, found {size}"
             yield f"record.executed.{name}: {rule}"
@@ -82,8 +82,8 @@ def _faults_of_releases(run: Run, executed: Executed) -> Iterator[str]:
 
         dimension = release.dimension / release.steps
         if dimension > executed.released:
-            left = f"{dimension:g} coordinates left the clients"
-            yield f"{where}: {left}, {executed.released} may"
+            sent = f"{dimension:g} coordinates left the clients"
+            yield f"{where}: {sent}, {executed.released} may"
         if executed.masks:
             fault = _not_public(run.record.seed, release, executed)
             if fault is not None:

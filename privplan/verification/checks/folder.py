@@ -22,9 +22,9 @@ def folder(run: Run) -> Check:
     noise. The checkpoint of a finished run would hold the personal states of clients.
     """
     reason = "no file but those that privplan writes"
-    left = [] if run.folder is None else unfinished_files(run.folder)
-    if left:
-        names = _named(left)
+    unfinished = [] if run.folder is None else unfinished_files(run.folder)
+    if unfinished:
+        names = _named(unfinished)
         reason += (
             f"; killed writers left {names}, which the command that ran it removes"
         )

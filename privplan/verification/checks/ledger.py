@@ -31,7 +31,7 @@ def same_plan(run: Run) -> check.Check:
     approved = next((plan for plan in run.trusted if isinstance(plan, Plan)), None)
     if approved is None:
         return check.passed("plan", "the record names the plan's digest")
-    short = digest[:SHORT]
+    short_digest = digest[:SHORT]
     if approved.digest != digest:
         difference = f"approved was {approved.digest[:SHORT]}"
         advice = "simulate --plan-only writes the plan that a method will execute"
@@ -39,8 +39,10 @@ def same_plan(run: Run) -> check.Check:
             difference += (
                 ", with another recipe (compare gives methods of your own none)"
             )
-        return check.failed("plan", f"the run has plan {short}, {difference}; {advice}")
-    return check.passed("plan", f"plan {short} is the approved one")
+        return check.failed(
+            "plan", f"the run has plan {short_digest}, {difference}; {advice}"
+        )
+    return check.passed("plan", f"plan {short_digest} is the approved one")
 
 
 @check.register("ledger", order=20)

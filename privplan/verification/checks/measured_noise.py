@@ -175,9 +175,9 @@ def _is_of_release(measured: NoiseEvidence, release: ReleaseRecord) -> bool:
     # ledger must be 0, too, where the deviation is.
     squares = measured.sum_squares / std**2 if std > 0 else 0.0
     totals = [release.residual.sum_squares / max(std, 1e-300) ** 2]
-    for parts in (measured.block_squares, measured.layer_squares):
-        if parts:
-            totals.append(sum(parts))
+    for squares_of_parts in (measured.block_squares, measured.layer_squares):
+        if squares_of_parts:
+            totals.append(sum(squares_of_parts))
     if any(abs(total - squares) > SAME * max(squares, 1.0) for total in totals):
         return False
 
@@ -282,23 +282,23 @@ class _Part(NamedTuple):
 
 def _layers(measured: Measured) -> list[_Part]:
     """The layers of all releases."""
-    parts = []
+    layers = []
     for release, noise in measured:
         pairs = zip(noise.layer_squares, noise.layers, strict=True)
         for number, (squares, length) in enumerate(pairs, start=1):
-            parts.append(_Part(squares, length, release.round, number))
-    return parts
+            layers.append(_Part(squares, length, release.round, number))
+    return layers
 
 
 def _blocks(measured: Measured) -> list[_Part]:
     """The blocks of all releases."""
-    parts = []
+    blocks = []
     for release, noise in measured:
         lengths = block_lengths(noise.coordinates)
         pairs = zip(noise.block_squares, lengths, strict=True)
         for number, (squares, length) in enumerate(pairs, start=1):
-            parts.append(_Part(squares, length, release.round, number))
-    return parts
+            blocks.append(_Part(squares, length, release.round, number))
+    return blocks
 
 
 def _uneven_parts(parts: list[_Part], kind: str, level: float) -> Iterator[str]:
@@ -411,13 +411,13 @@ def _dependent_pairs(measured: Measured, level: float) -> Iterator[str]:
     chances = product_p_values(products, vectors.shape[1])
     worst = int(chances.argmin())
     if chances[worst] < level / len(chances):
-        left, _ = measured[firsts[worst]]
-        right, _ = measured[seconds[worst]]
+        earlier, _ = measured[firsts[worst]]
+        later, _ = measured[seconds[worst]]
         norms = np.linalg.norm(vectors[[firsts[worst], seconds[worst]]], axis=1)
         correlation = products[worst] / norms.prod()
         yield (
-            f"rounds {left.round} ({left.shares[0].group}) and {right.round} "
-            f"({right.shares[0].group}): correlation {correlation:.2g} of their noise"
+            f"rounds {earlier.round} ({earlier.shares[0].group}) and {later.round} "
+            f"({later.shares[0].group}): correlation {correlation:.2g} of their noise"
         )
 
 
@@ -437,10 +437,12 @@ def _dependent_lags(measured: Measured, level: float) -> Iterator[str]:
             if correlation is not None:
                 what = f"the noise {lag} rounds before"
                 yield f"{name}: correlation {correlation:.2g} with {what}"
-    for left, right in combinations(names, 2):
-        correlation = _common_correlation(by_group[left], by_group[right], level)
+    for first_group, second_group in combinations(names, 2):
+        correlation = _common_correlation(
+            by_group[first_group], by_group[second_group], level
+        )
         if correlation is not None:
-            pair = f"{left} and {right}"
+            pair = f"{first_group} and {second_group}"
             yield f"{pair}: correlation {correlation:.2g} in the same round"
 
 

@@ -118,17 +118,19 @@ def _progress(run: Run) -> Iterator[Fault]:
     done = record.rounds_done
     # Clients who take turns may leave a round empty, so the ledger does not tell the
     # last round where they add the noise.
-    last = planned
+    last_round = planned
     if run.plan.spec.unit == "client" and run.ledger.fault is None:
-        last = max((release.round for release in run.ledger.records), default=0)
+        last_round = max((release.round for release in run.ledger.records), default=0)
 
     if record.status == "complete" and done != planned:
         rule = f"must be the {planned} planned rounds, as complete"
         yield _fault("rounds_done", rule, done)
-    elif record.status == "stopped" and (done != last or record.seed is not None):
-        yield _fault("status", f"stopped is of a deployment after {last} rounds", done)
-    elif record.status == "running" and done > last:
-        rule = f"must be at most {last}, the last round in the ledger"
+    elif record.status == "stopped" and (done != last_round or record.seed is not None):
+        yield _fault(
+            "status", f"stopped is of a deployment after {last_round} rounds", done
+        )
+    elif record.status == "running" and done > last_round:
+        rule = f"must be at most {last_round}, the last round in the ledger"
         yield _fault("rounds_done", rule, done)
 
 
@@ -201,17 +203,17 @@ def _configured(run: Run) -> Iterator[Fault]:
 def _parts(run: Run) -> Iterator[Fault]:
     """The parts of groups that take turns, as far as plan and law tell them."""
     for group in run.plan.groups:
-        parts = run.record.parts.get(group.name)
-        if parts is None:
+        recorded = run.record.parts.get(group.name)
+        if recorded is None:
             continue
         seated, _ = run.plan.law_of(group).law.seated(group.name, range(group.clients))
         planned = getattr(seated, "parts", ())
         # Clients that data name have turns by their names.
         is_named = run.record.partition == CLIENTS
-        is_part = len(parts) == len(planned) and sum(parts) == group.clients
-        if not is_part or (parts != planned and not is_named):
+        is_part = len(recorded) == len(planned) and sum(recorded) == group.clients
+        if not is_part or (recorded != planned and not is_named):
             rule = f"must be the {len(planned)} parts that the law makes"
-            yield _fault(f"parts.{group.name}", rule, f"{len(parts)} parts")
+            yield _fault(f"parts.{group.name}", rule, f"{len(recorded)} parts")
 
 
 def _canaries(run: Run) -> Iterator[Fault]:
@@ -272,12 +274,12 @@ def _last_score(run: Run) -> Iterator[Fault]:
         yield from _accuracy(run, record.metrics[-1].accuracy)
 
 
-def _accuracy(run: Run, last: float | None) -> Iterator[Fault]:
+def _accuracy(run: Run, last_accuracy: float | None) -> Iterator[Fault]:
     """The final accuracy, against that of the last evaluation and against its parts."""
     accuracy = run.record.accuracy
-    if accuracy is None or last is None:
-        if accuracy is not last:
-            rule = f"must be {last}, as in the last evaluation"
+    if accuracy is None or last_accuracy is None:
+        if accuracy is not last_accuracy:
+            rule = f"must be {last_accuracy}, as in the last evaluation"
             yield _fault("accuracy", rule, accuracy)
         return
 
@@ -286,8 +288,8 @@ def _accuracy(run: Run, last: float | None) -> Iterator[Fault]:
     # ``EVALUATED_CLIENTS`` of up to 10,000 random clients (Hoeffding's inequality).
     if run.plan.spec.population > EVALUATED_CLIENTS and not run.writes_evidence:
         tolerance = math.sqrt(math.log(2 / check.FALSE_ALARM) / (2 * EVALUATED_CLIENTS))
-    if abs(accuracy - last) > tolerance:
-        rule = f"must be within {tolerance:.3g} of the last evaluation, {last}"
+    if abs(accuracy - last_accuracy) > tolerance:
+        rule = f"must be within {tolerance:.3g} of the last evaluation, {last_accuracy}"
         yield _fault("accuracy", rule, accuracy)
     broken_rule = _no_mean(accuracy, run.record)
     if broken_rule is not None:
@@ -318,6 +320,6 @@ def _no_mean(accuracy: float, record: RunRecord) -> str | None:
     return "must be a mean of those by group, which are no means of those by class"
 
 
-def _can_be_mean(score: float, parts: Collection[float]) -> bool:
+def _can_be_mean(score: float, scores: Collection[float]) -> bool:
     """Whether a score can be a mean of others."""
-    return bool(parts) and min(parts) - SCORE <= score <= max(parts) + SCORE
+    return bool(scores) and min(scores) - SCORE <= score <= max(scores) + SCORE

@@ -24,25 +24,25 @@ def replay(run: Run) -> check.Check:
     others read what the run says of them.
     """
     stored = _stored_replay(run)
-    now = run.executed
-    for report in filter(None, (now, stored)):
+    new_report = run.executed
+    for report in filter(None, (new_report, stored)):
         fault = _fault_of(run, report)
-        if fault is not None and report is not now:
+        if fault is not None and report is not new_report:
             fault = f"{REPLAY}, of an earlier replay, says: {fault}"
         if fault is not None:
             return check.failed("replay", fault)
 
-    if now is not None and now.outcome == "passed" and now.rounds:
-        executed = len(set(now.rounds))
+    if new_report is not None and new_report.outcome == "passed" and new_report.rounds:
+        executed = len(set(new_report.rounds))
         done = f"{executed} of {run.plan.spec.rounds} rounds executed again"
-        reason = f"{done}: {now.reason}{_carried(run, now)}"
+        reason = f"{done}: {new_report.reason}{_carried(run, new_report)}"
         return check.passed("replay", reason, "replayed")
 
     if run.contradiction:
         return check.not_shown("replay", [run.contradiction])
 
     missing = "rounds that were executed again"
-    for report in filter(None, (now, stored)):
+    for report in filter(None, (new_report, stored)):
         if report.outcome == "not shown":
             missing = report.reason.removeprefix("missing: ")
             break
