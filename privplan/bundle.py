@@ -283,21 +283,21 @@ def parse_certificate(data: Any) -> PublishedCertificate:
 def model_bytes(parameters: Parameters) -> bytes:
     """The parameters as a file: in their order, float32, one behind the other."""
     header: dict[str, Any] = {}
-    parts: list[bytes] = []
+    contents: list[bytes] = []
     end = 0
     for name, values in parameters.items():
-        part = np.ascontiguousarray(values, "<f4").tobytes()
-        offsets = [end, end + len(part)]
+        content = np.ascontiguousarray(values, "<f4").tobytes()
+        offsets = [end, end + len(content)]
         header[name] = {
             "dtype": "F32",
             "shape": list(values.shape),
             "data_offsets": offsets,
         }
-        parts.append(part)
-        end += len(part)
+        contents.append(content)
+        end += len(content)
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % ALIGNED)
-    return struct.pack("<Q", len(text)) + text + b"".join(parts)
+    return struct.pack("<Q", len(text)) + text + b"".join(contents)
 
 
 def read_model(path: Path) -> dict[str, np.ndarray]:
@@ -337,9 +337,9 @@ def _parameters(content: bytes) -> dict[str, np.ndarray]:
     for name, entry in header.items():
         shape = [int(size) for size in entry["shape"]]
         size = 4 * math.prod(shape)
-        part = np.frombuffer(values[begin : begin + size], "<f4")
-        if not name.isprintable() or not np.isfinite(part).all():
+        array = np.frombuffer(values[begin : begin + size], "<f4")
+        if not name.isprintable() or not np.isfinite(array).all():
             raise ValueError("a name with signs that move, or a parameter that is none")
-        parameters[name] = part.reshape(shape)
+        parameters[name] = array.reshape(shape)
         begin += size
     return parameters

@@ -175,7 +175,7 @@ def discrete_gaussian(
     scale = float(scale)
     t = 1 << round(math.log2(scale))
     bits = np.uint64(t - 1)
-    parts: list[np.ndarray] = []
+    batches: list[np.ndarray] = []
     missing = count
     while missing > 0:
         proposed = min(int(missing * PROPOSALS) + 16, CHUNK)
@@ -186,10 +186,10 @@ def discrete_gaussian(
         accepted = _accepted(u, y, scale, t, source, margin)
         # 0 has no second sign.
         accepted &= ~(negative & (y == 0))
-        parts.append(np.where(negative, -y, y)[accepted][:missing])
-        missing -= len(parts[-1])
-    if parts:
-        return np.concatenate(parts)
+        batches.append(np.where(negative, -y, y)[accepted][:missing])
+        missing -= len(batches[-1])
+    if batches:
+        return np.concatenate(batches)
     return np.empty(0, np.int64)
 
 

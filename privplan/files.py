@@ -125,18 +125,18 @@ def write_bytes(path: Path | str, content: bytes, *, private: bool = False) -> N
 
 def _remove_temporary_files(path: Path) -> None:
     """Remove temporary files of a file whose writers have ended."""
-    for part in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
-        _remove_if_ended(part)
+    for temporary in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        _remove_if_ended(temporary)
 
 
-def _remove_if_ended(part: Path) -> None:
+def _remove_if_ended(temporary: Path) -> None:
     """Remove a temporary file unless its writer, who holds a lock on it, goes on."""
-    with suppress(OSError), open(part, "rb") as file:
+    with suppress(OSError), open(temporary, "rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         state = os.fstat(file.fileno())
         # An empty one may not be locked yet.
         if state.st_size or time.time() - state.st_mtime > LOCKED_WITHIN:
-            part.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
 
 
 def remove_file(path: Path) -> None:
@@ -229,9 +229,9 @@ def locked(folder: Path) -> Iterator[Callable[[], bool]]:
 
 def _remove_parts(folder: Path) -> None:
     """Remove what killed writers left in a folder."""
-    for part in folder.glob(".*.tmp"):
-        if TEMPORARY.fullmatch(part.name):
-            _remove_if_ended(part)
+    for temporary in folder.glob(".*.tmp"):
+        if TEMPORARY.fullmatch(temporary.name):
+            _remove_if_ended(temporary)
 
 
 def missing_folders(folder: Path) -> list[Path]:

@@ -290,14 +290,14 @@ def _counted(
     records: Sequence[ReleaseRecord], group: str, complete: bool
 ) -> Iterator[tuple[ReleaseRecord, GroupShare]]:
     """The releases with the group's share, all of them or those that are complete."""
-    last = max((record.round for record in records), default=0)
+    last_round = max((record.round for record in records), default=0)
     has_failures = any(record.failure for record in records)
     for record in records:
         for share in record.shares:
             if share.group != group:
                 continue
             law = share.sampling.law
-            is_partial = law.complete_at(record.round) > last
+            is_partial = law.complete_at(record.round) > last_round
             is_partial |= has_failures and law.complete_at(1) > 1
             if not (complete and is_partial):
                 yield record, share

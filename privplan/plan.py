@@ -653,10 +653,10 @@ class Plan(Shown, Checked):
         """
         if not 1 <= round_ <= self.spec.rounds:
             raise InputError.one("round", f"must be in [1, {self.spec.rounds}]", round_)
-        last = 0
+        last_round = 0
         for segment in group.segments or ():
-            last += segment.rounds
-            if round_ <= last:
+            last_round += segment.rounds
+            if round_ <= last_round:
                 return segment.sampling_ratio, segment.noise_multiplier
         return group.sampling_ratio, group.noise_multiplier
 
@@ -680,8 +680,11 @@ class Plan(Shown, Checked):
             return History.repeated(release, group.releases)
         if group.segments is not None:
             return History(
-                (Release(part.noise_multiplier, part.sampling_ratio, law), part.rounds)
-                for part in group.segments
+                (
+                    Release(segment.noise_multiplier, segment.sampling_ratio, law),
+                    segment.rounds,
+                )
+                for segment in group.segments
             )
         release = Release(noise_multiplier, group.sampling_ratio, law)
         return History.repeated(release, law.law.rounds_of_client(self.spec.rounds))

@@ -173,10 +173,10 @@ class UpperLoss:
 
     def delta(self, epsilon: float) -> arb:
         """A ball whose upper end is at least delta, a sum over losses above it."""
-        first = math.floor(Fraction(epsilon) / Fraction(self.step)) + 1
-        first = max(first, self.lowest)
-        above = self.masses.after(first - self.lowest)
-        start = (arb(epsilon) - first * arb(self.step)).exp()
+        lowest_above = math.floor(Fraction(epsilon) / Fraction(self.step)) + 1
+        lowest_above = max(lowest_above, self.lowest)
+        above = self.masses.after(lowest_above - self.lowest)
+        start = (arb(epsilon) - lowest_above * arb(self.step)).exp()
         discounted = start * above.weighed((-arb(self.step)).exp())
         return (self.infinite + above.total()).weighed(arb(1)) - discounted
 
@@ -292,10 +292,10 @@ def discrete_laplace(bound: arb, moved: int) -> Profile:
 
 
 @lru_cache(1 << 16)  # a finer lattice has the points of a coarser one
-def put_of_lognormal(noise: float, whole: int, exponent: int) -> tuple[arb, arb]:
-    """E[(y - Y)+] and P(Y < y) at y = whole * 2^exponent."""
+def put_of_lognormal(noise: float, multiple: int, exponent: int) -> tuple[arb, arb]:
+    """E[(y - Y)+] and P(Y < y) at y = multiple * 2^exponent."""
     sigma = arb(noise)
-    y = arb(whole) * arb(2) ** exponent
+    y = arb(multiple) * arb(2) ** exponent
     half = 1 / (2 * sigma)
     centre = y.log() * sigma
     below = beyond(-centre - half)
@@ -334,12 +334,12 @@ class Allocation:
     def _law_of_one(self, octave: int) -> UpperMasses:
         """Masses of Y / t at multiples of the step of R, up to 2^octave."""
         exponent = self._exponent(octave)
-        last = 1 << (octave - exponent)
+        end = 1 << (octave - exponent)
         step = self.rounds * arb(2) ** exponent
         balls = [arb(0)]
         place = 0
         value = slope = below = arb(0)  # the put at that place, and up to it
-        while place < last and not 1 - below < LEAST_TAIL:
+        while place < end and not 1 - below < LEAST_TAIL:
             # Each octave has as many points; lattices share most of them.
             gap = 1 << max(0, place.bit_length() - self.near)
             place += gap
@@ -352,15 +352,15 @@ class Allocation:
             balls[-1] += slope - before[1]
             balls.extend([arb(0)] * gap)
         balls[-1] += below - slope
-        if place < last:
+        if place < end:
             balls[0] += 1 - below
         return UpperMasses(balls)
 
     def _sums(self, octave: int) -> tuple[list[int], list[int]]:
         """Sums of the masses of R, and of masses times places."""
-        last = 1 << (octave - self._exponent(octave))
+        end = 1 << (octave - self._exponent(octave))
         single = UpperLoss(1.0, 0, self._law_of_one(octave), UpperMasses(()))
-        return single.times(self.rounds, 0, last).masses.sums()
+        return single.times(self.rounds, 0, end).masses.sums()
 
     def put(self, x: arb) -> arb:
         """Not less than E[(x - R)+]: that at the upper end of x, as it grows with x."""
@@ -517,12 +517,12 @@ def connected(
     return UpperLoss(step, lowest, UpperMasses(balls), UpperMasses([corners[-1][1]]))
 
 
-def composed(parts: Parts, epsilon: float, reach: float, points: int) -> UpperLoss:
+def composed(profiles: Parts, epsilon: float, reach: float, points: int) -> UpperLoss:
     """All rounds of one direction, with losses from epsilon - reach to reach."""
     step = (2 * reach - epsilon) / points
     ends = (math.floor((epsilon - reach) / step), math.ceil(reach / step))
     total = UpperLoss(step, 0, UpperMasses([arb(1)]), UpperMasses(()))
-    for profile, count in parts:
+    for profile, count in profiles:
         rounds = connected(profile, step, *ends, points // DENSE).times(count, *ends)
         total = total.plus(rounds, *ends)
     return total
@@ -575,25 +575,25 @@ def shown(claim: Claim) -> tuple[arb, int]:
     Points are added until the bound is low enough, or more of them were in vain.
     Windows and numbers of points are guesses, on which no proof rests.
     """
-    parts = claim.parts(0)
+    profiles = claim.parts(0)
     epsilon = claim.epsilon
-    if not parts:
+    if not profiles:
         return arb(0), 1
-    if len(parts) == 1 and parts[0][1] == 1:
-        return parts[0][0](arb(epsilon)), 1
-    rounds = sum(count for _, count in parts)
-    first = max(FIRST_POINTS, 64 * math.isqrt(rounds))
+    if len(profiles) == 1 and profiles[0][1] == 1:
+        return profiles[0][0](arb(epsilon)), 1
+    rounds = sum(count for _, count in profiles)
+    first_points = max(FIRST_POINTS, 64 * math.isqrt(rounds))
 
     # The window grows until hardly any loss is above it.
     reach = 1.2 * epsilon + 2.0**-10
-    loss = composed(parts, epsilon, reach, first)
+    loss = composed(profiles, epsilon, reach, first_points)
     while not loss.infinite.weighed(arb(1)) < NEGLIGIBLE * claim.delta and reach < 1e4:
         reach *= 1.25
-        loss = composed(parts, epsilon, reach, first)
+        loss = composed(profiles, epsilon, reach, first_points)
 
     # Errors fall as the square of the step, so two bounds tell of the next: the error
     # that is left, and by how much more points would leave less than the slack.
-    points = first
+    points = first_points
     factor = 2.0
     ratio = math.inf
     bound = loss.delta(epsilon)
@@ -602,13 +602,13 @@ def shown(claim: Claim) -> tuple[arb, int]:
         ratio = float(bound.upper()) / claim.delta
         error = (before - ratio) / (factor**2 - 1)
         slack = 1 - (ratio - error)
-        if slack <= -error / 2 and points >= TRUSTED * first:
+        if slack <= -error / 2 and points >= TRUSTED * first_points:
             break
         factor = 2.0
         if 0 < slack < error < math.inf:
             factor = min(MOST_FACTOR, MARGIN * math.sqrt(error / slack))
         points = min(MOST_POINTS, math.ceil(points * factor))
-        level = ((points - 1) // first).bit_length()
+        level = ((points - 1) // first_points).bit_length()
         loss = composed(claim.parts(level), epsilon, reach, points)
         bound = loss.delta(epsilon)
     return bound, points

@@ -270,12 +270,12 @@ def _method(run: Run, model: PublishedModel | None) -> str:
 
 def _believed(run: Run) -> tuple[Literal["module", "loss"], ...]:
     """Which code of the trainer decides what clients send, and is believed."""
-    parts: list[Literal["module", "loss"]] = []
+    code: list[Literal["module", "loss"]] = []
     if "own_model" in run.record.configuration:
-        parts.append("module")
+        code.append("module")
     if "own_loss" in run.record.configuration:
-        parts.append("loss")
-    return tuple(parts)
+        code.append("loss")
+    return tuple(code)
 
 
 def _released_rounds(run: Run) -> int | None:

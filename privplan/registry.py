@@ -220,9 +220,9 @@ class Registry(Generic[T]):
             self.register(name, component)
         # Code of another distribution can fail in any way.
         except Exception as error:
-            first = (str(error).splitlines() or [type(error).__name__])[0]
+            first_line = (str(error).splitlines() or [type(error).__name__])[0]
             entry_point = f"entry point {point.value!r} of group {self.group}"
-            rule = f"{entry_point} must load: {first}"
+            rule = f"{entry_point} must load: {first_line}"
             raise InputError.one(self.field, rule, name) from None
 
 

@@ -111,8 +111,8 @@ def key_beside(folder: Path) -> Path:
     It stands beside the run's folder, which may be handed on.
     """
     # The folder itself, where a link leads to it.
-    whole = Path(os.path.realpath(folder))
-    return whole.with_name(f"{whole.name}.key")
+    real_folder = Path(os.path.realpath(folder))
+    return real_folder.with_name(f"{real_folder.name}.key")
 
 
 class SecureStream:
@@ -139,13 +139,13 @@ class SecureStream:
 
     def words(self, count: int) -> np.ndarray:
         """The next words [count], uint64, independent and uniform."""
-        parts = [self._words]
+        batches = [self._words]
         available = len(self._words)
         while available < count:
-            part = self._next_words(count - available)
-            parts.append(part)
-            available += len(part)
-        words = np.concatenate(parts) if len(parts) > 1 else parts[0]
+            batch = self._next_words(count - available)
+            batches.append(batch)
+            available += len(batch)
+        words = np.concatenate(batches) if len(batches) > 1 else batches[0]
         self._words = words[count:]
         self._read += count
         return words[:count]
@@ -192,11 +192,11 @@ class SecureStream:
         """Uniform whole numbers [size] below ``high``."""
         words = np.array(self.words(size))
         # Words above the last whole multiple of ``high`` would favour small numbers.
-        last = np.uint64(2**64 - 2**64 % high - 1)
-        beyond = words > last
+        largest = np.uint64(2**64 - 2**64 % high - 1)
+        beyond = words > largest
         while beyond.any():
             words[beyond] = self.words(int(beyond.sum()))
-            beyond = words > last
+            beyond = words > largest
         return (words % np.uint64(high)).astype(np.int64)
 
     def permutation(self, x: int | Sequence[int] | np.ndarray) -> np.ndarray:

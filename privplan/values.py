@@ -171,8 +171,8 @@ class Named(Guided, tuple[Item, ...]):
     def names(self) -> list[str]:
         """Their names."""
         return [
-            str(getattr(part, "name", None) or getattr(part, "group", ""))
-            for part in self
+            str(getattr(item, "name", None) or getattr(item, "group", ""))
+            for item in self
         ]
 
     @classmethod
@@ -403,25 +403,25 @@ def where(location: tuple[int | str, ...], data: Any) -> str:
     So ``groups.strict.epsilon`` rather than ``groups.0.epsilon``.
     """
     words: list[str] = []
-    for part in location:
+    for step in location:
         siblings = data
         try:
-            data = data[part]
+            data = data[step]
         except (KeyError, IndexError, TypeError):
             data = None
-        words.append(_word(part, data, siblings))
+        words.append(_word(step, data, siblings))
     return ".".join(words)
 
 
-def _word(part: int | str, item: Any, siblings: Any) -> str:
+def _word(step: int | str, item: Any, siblings: Any) -> str:
     """A part of a location: its name, where it is an item that alone has that name."""
-    if not isinstance(part, int) or not isinstance(item, dict):
-        return str(part)
+    if not isinstance(step, int) or not isinstance(item, dict):
+        return str(step)
     name = item.get("name")
     names = [sibling.get("name") for sibling in siblings if isinstance(sibling, dict)]
     if name and names.count(name) == 1:
         return str(name)
-    return str(part)
+    return str(step)
 
 
 def faults_of(
@@ -466,12 +466,12 @@ def _absent_fields(
     kind: type[Value], location: tuple[int | str, ...], data: Any
 ) -> list[str]:
     """Fields of the value around a location, without those that the data give."""
-    for part in location[:-1]:
+    for step in location[:-1]:
         # An item of a list has the class that the list's field names.
-        if isinstance(part, int):
-            data = data[part]
+        if isinstance(step, int):
+            data = data[step]
             continue
-        field = kind.model_fields.get(part)
+        field = kind.model_fields.get(step)
         if field is None:
             return []
         annotation: Any = field.annotation
@@ -480,7 +480,7 @@ def _absent_fields(
         if inner is None:
             return []
         kind = inner
-        data = data[part]
+        data = data[step]
     return [name for name in kind.model_fields if name not in data]
 
 
@@ -565,14 +565,14 @@ def _rules(kind: type[Value]) -> tuple[Callable[[Value], Iterator[Fault]], ...]:
 
 def _valid_part(kind: type[Value], data: dict[str, Any]) -> Value:
     """A value of the valid fields; reading another one raises AttributeError."""
-    part = kind.model_construct()
+    valid = kind.model_construct()
     for name, field in kind.model_fields.items():
         if name in data or field.is_required():
-            part.__dict__.pop(name, None)
+            valid.__dict__.pop(name, None)
         if name in data:
             with suppress(ValidationError):
-                part.__dict__[name] = _valid_field(kind, name, data[name])
-    return part
+                valid.__dict__[name] = _valid_field(kind, name, data[name])
+    return valid
 
 
 def _valid_field(kind: type[Value], name: str, data: Any) -> Any:

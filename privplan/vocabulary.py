@@ -670,8 +670,8 @@ def folded(name: object) -> str:
 def _entries(text: str) -> Iterator[tuple[str, str]]:
     """The lines of a table in pairs: one, and the indented one below it."""
     lines = text.strip().split("\n")
-    for first, second in zip(lines[::2], lines[1::2], strict=True):
-        yield first, second.strip()
+    for line, below in zip(lines[::2], lines[1::2], strict=True):
+        yield line, below.strip()
 
 
 @cache
@@ -796,17 +796,17 @@ def number_meant(text: object) -> str:
         return ""
     if folded(word.lstrip("+.")) in _UNLIMITED:
         return "; a large number, such as 1000, stands for no limit"
-    parts = _QUANTITY.fullmatch(word)
-    if parts is None:
+    quantity = _QUANTITY.fullmatch(word)
+    if quantity is None:
         return ""
-    digits = parts[1].replace("_", "")
+    digits = quantity[1].replace("_", "")
     is_in_thousands = _THOUSANDS.fullmatch(digits) is not None
     digits = digits.replace(",", "" if is_in_thousands else ".")
     try:
         number = float(digits)
     except ValueError:
         return ""
-    sign = (parts[2] or "").casefold()
+    sign = (quantity[2] or "").casefold()
     if sign == "%":
         return f"; a share is a number such as {number / _HUNDRED:g}, a cohort how many"
     if sign == "k":

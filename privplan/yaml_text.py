@@ -104,8 +104,8 @@ def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
         size = 1
         for entry in node.value:
             # Of a mapping the entries are pairs of key and value.
-            parts = entry if isinstance(entry, tuple) else (entry,)
-            size += sum(_size(part, sizes) for part in parts)
+            nodes = entry if isinstance(entry, tuple) else (entry,)
+            size += sum(_size(inner, sizes) for inner in nodes)
         sizes[id(node)] = size
     return sizes[id(node)]
 

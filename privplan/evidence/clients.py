@@ -52,8 +52,8 @@ def read_clients(folder: Path) -> Arrays | None:
                 raise ValueError("more than arrays")
         with np.load(io.BytesIO(content), allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
-        whole = all(array.dtype.kind == "i" for array in arrays.values())
-        if sorted(arrays) != ["group", "records", "starts"] or not whole:
+        is_whole = all(array.dtype.kind == "i" for array in arrays.values())
+        if sorted(arrays) != ["group", "records", "starts"] or not is_whole:
             raise ValueError("other arrays")
         return arrays
     except InputError:

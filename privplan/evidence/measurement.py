@@ -75,7 +75,7 @@ def measure_noise(
         sum_squares=float(np.square(noise).sum()),
         sum_norm=sum_norm,
         ks=_short(_distance_from_normal(ordered)),
-        cells=tuple(right - left for left, right in pairwise(edges)),
+        cells=tuple(upper - lower for lower, upper in pairwise(edges)),
         tails=tuple(_beyond(ordered, limit) for limit in TAILS),
         close=int((np.diff(ordered) <= CLOSE).sum()),
         lag=lag,
@@ -199,9 +199,11 @@ def project(z: np.ndarray) -> np.ndarray:
     is the signed sum of the coordinates of one part of a random partition, over the
     square root of their number.
     """
-    parts = _partition(len(z))
-    sums: np.ndarray = np.add.reduceat(z[parts.order] * parts.signs, parts.starts)
-    projections: np.ndarray = sums / np.sqrt(parts.lengths)
+    partition = _partition(len(z))
+    sums: np.ndarray = np.add.reduceat(
+        z[partition.order] * partition.signs, partition.starts
+    )
+    projections: np.ndarray = sums / np.sqrt(partition.lengths)
     return projections
 
 
@@ -219,8 +221,8 @@ def _partition(coordinates: int) -> _Partition:
     """The public partition of vectors of a length, from a fixed seed."""
     words = np.random.SeedSequence(entropy=coordinates, spawn_key=(PROJECTION_KEY,))
     generator = np.random.Generator(np.random.Philox(words))
-    parts = min(PROJECTIONS, coordinates)
-    starts = np.arange(parts) * coordinates // parts
+    count = min(PROJECTIONS, coordinates)
+    starts = np.arange(count) * coordinates // count
     order = generator.permutation(coordinates)
     signs = generator.integers(2, size=coordinates) * 2.0 - 1.0
     return _Partition(order, signs, starts, np.diff(starts, append=coordinates))

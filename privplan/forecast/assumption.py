@@ -41,9 +41,9 @@ def possible_coverages(spec: Spec, classes: int, skew: float) -> list[Coverage]:
     epsilons = [group.epsilon for group in spec.groups]
     strictest = epsilons.index(min(epsilons))
     exclusive = min(max(round(clients[strictest] * classes), 1), classes - 1)
-    for first in range(classes):
+    for start in range(classes):
         is_exclusive = np.zeros(classes, dtype=bool)
-        is_exclusive[np.arange(first, first + exclusive) % classes] = True
+        is_exclusive[np.arange(start, start + exclusive) % classes] = True
         shares = np.tile(np.where(is_exclusive, 0.0, 1.0), (len(clients), 1))
         shares[strictest] = is_exclusive
         shares /= shares.sum(axis=1, keepdims=True)
@@ -68,13 +68,13 @@ def assumption_of(spec: Spec) -> str:
 
 def covering(forecasts: Sequence[Forecast]) -> Forecast:
     """The first of several forecasts, with intervals that cover those of all."""
-    first = forecasts[0]
+    first_forecast = forecasts[0]
     groups: list[GroupForecast] = []
-    for index, group in enumerate(first.groups):
+    for index, group in enumerate(first_forecast.groups):
         lower = min(forecast.groups[index].lower for forecast in forecasts)
         upper = max(forecast.groups[index].upper for forecast in forecasts)
         groups.append(group.model_copy(update={"lower": lower, "upper": upper}))
-    return first.model_copy(
+    return first_forecast.model_copy(
         update={
             "lower": min(forecast.lower for forecast in forecasts),
             "upper": max(forecast.upper for forecast in forecasts),

@@ -103,7 +103,7 @@ class BookContent:
         """How many runs and groups, and how many budgets are used up."""
         groups = f"{len(self.spent)} {'group' if len(self.spent) == 1 else 'groups'}"
         runs = f"{len(self.runs)} {'run' if len(self.runs) == 1 else 'runs'}"
-        empty = [left.name for left in self.left if left.words == "nothing"]
+        empty = [budget.name for budget in self.left if budget.words == "nothing"]
         text = f"{runs} of {groups}"
         if empty:
             return f"{text}; nothing is left for {', '.join(empty)}"
@@ -123,15 +123,15 @@ class BookContent:
     @property
     def spent_table(self) -> Table:
         """What each group has spent, and whom that concerns."""
-        left = {item.name: item for item in self.left}
+        remaining = {item.name: item for item in self.left}
         cells: dict[str, Cell] = {
             "group": _name_of,
             "protects each": protected,
             "runs": "runs",
             "spent, at least": lambda group: six(group.epsilon_lower, False),
             "spent, at most": lambda group: six(group.epsilon_upper),
-            "budget": lambda group: _budget_cell(left.get(_name_of(group))),
-            "left": lambda group: _left_cell(left.get(_name_of(group))),
+            "budget": lambda group: _budget_cell(remaining.get(_name_of(group))),
+            "left": lambda group: _left_cell(remaining.get(_name_of(group))),
             "delta": lambda group: f"{group.delta:.4g}",
             "law": "sampling",
             "relation": "relation",
@@ -231,11 +231,13 @@ def _stated_budgets(
             raise InputError.one("budget", rule, name)
         group = groups[name]
         try:
-            left = book.left(group.group, epsilon, population=group.population)
+            remaining = book.left(group.group, epsilon, population=group.population)
         except InfeasibleError:
             stated.append(Left(name, epsilon, group.delta, "used up", None))
         else:
-            stated.append(Left(name, epsilon, left.delta, left.rule, left.spent))
+            stated.append(
+                Left(name, epsilon, remaining.delta, remaining.rule, remaining.spent)
+            )
     return stated
 
 
@@ -243,23 +245,23 @@ def _name_of(group: Spending) -> str:
     return full_name(group.population, group.group)
 
 
-def _budget_cell(left: Left | None) -> str:
-    if left is None:
+def _budget_cell(remaining: Left | None) -> str:
+    if remaining is None:
         return "not stated"
-    return f"{left.budget:g}"
+    return f"{remaining.budget:g}"
 
 
-def _left_cell(left: Left | None) -> str:
-    if left is None:
+def _left_cell(remaining: Left | None) -> str:
+    if remaining is None:
         return "-"
-    return left.words
+    return remaining.words
 
 
-def _spent_panels(spent: Sequence[Spending], left: Sequence[Left]) -> list[Panel]:
+def _spent_panels(spent: Sequence[Spending], remaining: Sequence[Left]) -> list[Panel]:
     """What groups have spent: beside their budgets where these are stated."""
     if not spent:
         return []
-    budgets = {item.name: item.budget for item in left}
+    budgets = {item.name: item.budget for item in remaining}
     law = _law_of(spent)
     rows = []
     without_budget = []

@@ -56,10 +56,10 @@ OWN_MODULE = (
 
 def not_covered(record: RunRecord | None) -> list[str]:
     """What no guarantee covers, of a run or of a plan."""
-    parts = list(NOT_COVERED)
+    uncovered = list(NOT_COVERED)
     if record and reproduce.has_own_model(record):
-        parts.append(OWN_MODULE)
-    return parts
+        uncovered.append(OWN_MODULE)
+    return uncovered
 
 
 @dataclass(frozen=True)

@@ -211,14 +211,14 @@ class Lines:
     @property
     def words(self) -> str:
         """What the lines show; the numbers of those with few points."""
-        parts = []
+        descriptions = []
         for name, line in self.lines.items():
-            part = name
+            description = name
             if len(line) < FEW_POINTS:
                 points = [f"{value:.5g} at {place:g}" for place, value in line.items()]
-                part = f"{name} {', '.join(points)}".strip()
-            parts.append(part)
-        words = "; ".join(parts)
+                description = f"{name} {', '.join(points)}".strip()
+            descriptions.append(description)
+        words = "; ".join(descriptions)
         if self.band is not None:
             lower, middle, upper = self.band
             words += f"; forecast {lower:.1f} to {upper:.1f}, most likely {middle:.1f}"
@@ -231,11 +231,11 @@ class Lines:
             colour, _ = theme.line(number)
             self._draw_line(axes, theme, number)
             if name and line and number < MOST_LINES:
-                last = max(line)
-                end = line[last]
+                last_place = max(line)
+                end = line[last_place]
                 if self.limits and math.isnan(end):
                     end = self.limits[number]
-                ends.append(style.LineEnd(last, end, name, colour))
+                ends.append(style.LineEnd(last_place, end, name, colour))
         if self.band is not None:
             lower, middle, upper = self.band
             axes.axhspan(lower, upper, color=theme.bad, alpha=0.16, lw=0)

@@ -127,9 +127,9 @@ def verdict_panel(verdict: Verdict) -> style.Panel:
             upper = group.realised_upper
         lower = group.realised_lower or 0.0
         rows.append(EpsilonRow(group.group, group.budget, lower, upper))
-    first = verdict.groups[0]
+    first_group = verdict.groups[0]
     drawn = named_law(verdict.laws, verdict.unit)
-    law = law_label(verdict.groups, drawn, first.relation, first.accountant)
+    law = law_label(verdict.groups, drawn, first_group.relation, first_group.accountant)
     return epsilon_panel("verdict", f"What the run spent: {verdict.outcome}", rows, law)
 
 
@@ -177,9 +177,11 @@ def spending_panel(
 
 def _rounds_of_spending(plan: Plan, releases: Sequence[ReleaseRecord]) -> list[int]:
     """Rounds up to the last, closer together where epsilon grows fastest."""
-    last = max((record.round for record in releases), default=plan.spec.rounds)
-    parts = range(1, _ROUNDS_OF_SPENDING + 1)
-    rounds = {math.ceil(last * (part / _ROUNDS_OF_SPENDING) ** 2) for part in parts}
+    last_round = max((record.round for record in releases), default=plan.spec.rounds)
+    steps = range(1, _ROUNDS_OF_SPENDING + 1)
+    rounds = {
+        math.ceil(last_round * (step / _ROUNDS_OF_SPENDING) ** 2) for step in steps
+    }
     return sorted(rounds)
 
 
@@ -329,9 +331,9 @@ def comparison_panels(rows: Sequence[Any]) -> list[style.Panel]:
 def _distinct(names: Sequence[str]) -> list[str]:
     """Names for the ends of lines, as short as they can be and stay distinct."""
     for letters in range(_LINE_LETTERS, max(map(len, names))):
-        short = [style.shortened(name, letters) for name in names]
-        if len({*short}) == len(names):
-            return short
+        shortened = [style.shortened(name, letters) for name in names]
+        if len({*shortened}) == len(names):
+            return shortened
     return [style.shortened(name, max(map(len, names))) for name in names]
 
 
@@ -386,7 +388,7 @@ def sweep_panels(
             first.
         logarithmic: whether the axis of the first is.
     """
-    first, *further = paths
+    first_path, *further = paths
     guesses: dict[str, dict[float, float]] = {}
     noise: dict[str, dict[float, float]] = {}
     weights: dict[str, dict[float, float]] = {}
@@ -396,13 +398,13 @@ def sweep_panels(
         label = style.shortened(
             ", ".join(f"{path} {row[path]:g}" for path in further), 40
         )
-        noise.setdefault(label, {})[row[first]] = row["relative_noise"]
+        noise.setdefault(label, {})[row[first_path]] = row["relative_noise"]
         label = f"{style.shortened(str(row['group']))} {label}".strip()
-        weights.setdefault(label, {})[row[first]] = row["weight"]
+        weights.setdefault(label, {})[row[first_path]] = row["weight"]
         if row.get(CHANCES[0]) is not None:
             right = BLIND * (1 + row[CHANCES[0]])
-            guesses.setdefault(label, {})[row[first]] = right
-    across = style.shortened(first, 50)
+            guesses.setdefault(label, {})[row[first_path]] = right
+    across = style.shortened(first_path, 50)
     step = "weight in the model's step"
     panels = []
     if guesses:

@@ -45,12 +45,16 @@ def of_run(record: RunRecord) -> list[str]:
     if record.seed is None:
         judging = "privplan verify run --plan plan.json"
         return [SOLVE, judging, "privplan report run --plan plan.json -o report.html"]
-    parts = _options_of_own_parts(record)
+    own_options = _options_of_own_parts(record)
     return [
         SOLVE,
-        " ".join(["privplan simulate plan.json", *_simulated(record, parts), "-o run"]),
-        " ".join(["privplan verify run --plan plan.json --rounds all", *parts]),
-        " ".join(["privplan report run --plan plan.json", *parts, "-o report.html"]),
+        " ".join(
+            ["privplan simulate plan.json", *_simulated(record, own_options), "-o run"]
+        ),
+        " ".join(["privplan verify run --plan plan.json --rounds all", *own_options]),
+        " ".join(
+            ["privplan report run --plan plan.json", *own_options, "-o report.html"]
+        ),
     ]
 
 
@@ -106,10 +110,10 @@ def _options_of_own_parts(record: RunRecord) -> list[str]:
     return options
 
 
-def _simulated(record: RunRecord, parts: Sequence[str]) -> list[str]:
-    """Options of ``simulate``; ``parts`` are those of own data and model."""
+def _simulated(record: RunRecord, own_options: Sequence[str]) -> list[str]:
+    """Options of ``simulate``; ``own_options`` are those of own data and model."""
     configuration = record.configuration
-    options = [f"--algorithm {shlex.quote(record.algorithm)}", *parts]
+    options = [f"--algorithm {shlex.quote(record.algorithm)}", *own_options]
     if not is_own_data(record):
         options.append(f"--dataset {shlex.quote(record.dataset)}")
     if record.partition not in ("", "clients"):

@@ -176,8 +176,8 @@ def plan_table(plan: Plan) -> Table:
         cells["clip"] = lambda group: f"{plan.clip_bound(group):.4f}"
     if any(group.segments is not None for group in plan.groups):
         cells["rounds x q"] = lambda group: ", ".join(
-            f"{part.rounds} x {part.sampling_ratio:.4%}"
-            for part in group.segments or ()
+            f"{segment.rounds} x {segment.sampling_ratio:.4%}"
+            for segment in group.segments or ()
         )
 
     several_runs = ""

@@ -62,8 +62,8 @@ def group_table(
         scores: whether the score of each group is in its row.
         findings: of proofs, by group; they stand in a column of their own.
     """
-    first = verdict.groups[0]
-    is_best_of_several = first.one_run is not None
+    first_group = verdict.groups[0]
+    is_best_of_several = first_group.one_run is not None
     missing_score = no_score(verdict) if verdict.not_finite else ""
     cells: dict[str, Cell] = {
         "group": "group",
@@ -94,7 +94,8 @@ def group_table(
     caption = (
         f"epsilon at delta, {named_law(verdict.laws, verdict.unit)} sampling; "
         f"{verdict.identity}; planned: at most, by the plan; realised by "
-        f"{first.accountant} from the ledger alone; headroom: budget less realised upper"
+        f"{first_group.accountant} from the ledger alone; headroom: budget less "
+        "realised upper"
     )
     if is_best_of_several:
         caption += ", for the best of the runs of tuning; one run, pld: this run alone"
@@ -121,10 +122,10 @@ def _outcome_of(group: GroupVerdict, verdict: Verdict) -> str:
 
 def audit_table(verdict: Verdict) -> Table:
     """Realised upper bound and empirical epsilons, one row per group and view."""
-    first = verdict.groups[0]
+    first_group = verdict.groups[0]
     methods = {
         audit.method: f"{audit.method}{_MARKS_OF_AUDITS[audit.kind]}"
-        for audit in first.audit
+        for audit in first_group.audit
     }
     rows = []
     for group in verdict.groups:
@@ -134,11 +135,11 @@ def audit_table(verdict: Verdict) -> Table:
             row.append(upper(group.realised_upper))
             row += [lower(audit.epsilon) for audit in audits]
             rows.append(row)
-    confidence = 100 * first.audit[0].confidence
+    confidence = 100 * first_group.audit[0].confidence
     caption = (
         f"lower bounds on epsilon at delta, each with confidence {confidence:g}%; "
         f"{verdict.laws} sampling; {verdict.identity}; realised upper by "
-        f"{first.accountant}"
+        f"{first_group.accountant}"
     )
     columns = ["group", "observer sees", "canaries", "realised upper"]
     return Table("what canaries say", [*columns, *methods.values()], rows, caption)
@@ -147,8 +148,8 @@ def audit_table(verdict: Verdict) -> Table:
 def headline(verdict: Verdict) -> str:
     """The answer: whether the plan was kept, and how strongly that was checked."""
     if verdict.level == "broken":
-        first, *further = verdict.failed
-        text = f"NOT kept: {first.name}: {first.reason}"
+        failed_check, *further = verdict.failed
+        text = f"NOT kept: {failed_check.name}: {failed_check.reason}"
         if further:
             text += f"; failed, too: {', '.join(check.name for check in further)}"
         return text
@@ -199,7 +200,7 @@ def _kept_as_executed(verdict: Verdict) -> str:
         text += f"; {verdict.claimed}"
     # Each client's update is whatever this code makes of whichever records it has.
     believed = {"module": verdict.own_model, "loss": verdict.own_loss}
-    own_code = " and ".join(part for part, is_own in believed.items() if is_own)
+    own_code = " and ".join(code for code, is_own in believed.items() if is_own)
     if own_code:
         text += f"; the code of its own {own_code} is believed"
     return text

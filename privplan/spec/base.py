@@ -62,18 +62,18 @@ class Choice:
 
 def values_at(spec: Any, field: str) -> Iterator[tuple[str, Any]]:
     """The valid values of a dotted field with their full names."""
-    first, _, last = field.partition(".")
-    if first == "groups":
+    section, _, inner_field = field.partition(".")
+    if section == "groups":
         for group in spec.groups:
-            if hasattr(group, "name") and hasattr(group, last):
-                yield f"groups.{group.name}.{last}", getattr(group, last)
-    elif last.startswith("free."):
-        name = last.removeprefix("free.")
+            if hasattr(group, "name") and hasattr(group, inner_field):
+                yield f"groups.{group.name}.{inner_field}", getattr(group, inner_field)
+    elif inner_field.startswith("free."):
+        name = inner_field.removeprefix("free.")
         yield "planning.free", name if name in spec.planning.free else None
     else:
-        inner = getattr(spec, first)
-        if last:
-            inner = getattr(inner, last)
+        inner = getattr(spec, section)
+        if inner_field:
+            inner = getattr(inner, inner_field)
         yield field, inner
 
 

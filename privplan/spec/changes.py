@@ -25,9 +25,9 @@ def with_changes(data: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, 
     """
     data = {**data}
     for name, value in changes.items():
-        field, *parts = name.split(".")
-        for part in reversed(parts):
-            value = {part: value}
+        field, *inner_names = name.split(".")
+        for inner_name in reversed(inner_names):
+            value = {inner_name: value}
         data[field] = _changed(data.get(field), value, field)
     return data
 
@@ -35,8 +35,8 @@ def with_changes(data: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, 
 def _changed(old: Any, new: Any, field: str) -> Any:
     """The value of a field after a change; ``old`` stays as it is."""
     if isinstance(old, dict) and isinstance(new, dict):
-        parts = {name: _changed(old.get(name), new[name], name) for name in new}
-        return old | parts
+        changed = {name: _changed(old.get(name), new[name], name) for name in new}
+        return old | changed
     if isinstance(old, list) and isinstance(new, dict):
         return _changed_groups(old, new, field)
     return new
@@ -59,8 +59,8 @@ def _changed_groups(
             del groups_by_name[name]
             continue
         group = dict(groups_by_name[name])
-        for part in change:
-            for replaced_part in _REPLACED_BY.get(part, ()):
+        for changed_field in change:
+            for replaced_part in _REPLACED_BY.get(changed_field, ()):
                 group.pop(replaced_part, None)
         groups_by_name[name] = group | change
     return list(groups_by_name.values())
@@ -68,14 +68,14 @@ def _changed_groups(
 
 def stated_number(data: Mapping[str, Any], name: str) -> float | None:
     """The number of a dotted name in a spec's plain data; None where it has none."""
-    field, *parts = name.split(".")
+    field, *inner_names = name.split(".")
     value = data.get(field)
-    for part in parts:
+    for inner_name in inner_names:
         if isinstance(value, list):
             groups_by_name = {group["name"]: group for group in value}
-            value = groups_by_name.get(part)
+            value = groups_by_name.get(inner_name)
         elif isinstance(value, dict):
-            value = value.get(part)
+            value = value.get(inner_name)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value)

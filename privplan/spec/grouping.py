@@ -129,8 +129,8 @@ def free_groups(
 def groupings(epsilons: Floats, deltas: Floats, max_groups: int) -> Iterator[Grouping]:
     """The best grouping for each number of groups, from 1 to ``max_groups``."""
     cuts = Cuts(epsilons, deltas)
-    last = min(max_groups, cuts.distinct)
-    return (cuts.best(number) for number in range(1, last + 1))
+    largest = min(max_groups, cuts.distinct)
+    return (cuts.best(number) for number in range(1, largest + 1))
 
 
 class Cuts:

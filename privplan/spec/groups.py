@@ -157,8 +157,8 @@ def _calibrating(value: object) -> str:
     is_registered = isinstance(value, str) and value in ACCOUNTANTS
     if is_registered and accountant(str(value)).kind in _UPPER_BOUNDS:
         return str(value)
-    *names, last = map(repr, _CALIBRATING)
-    expected = f"{', '.join(names)} or {last}"
+    *names, last_name = map(repr, _CALIBRATING)
+    expected = f"{', '.join(names)} or {last_name}"
     raise PydanticKnownError("literal_error", {"expected": expected})
 
 

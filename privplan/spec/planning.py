@@ -86,8 +86,8 @@ def _registered(value: Any) -> Any:
         # Another fault is that of an entry point that does not load.
         if not error.faults[0].rule.startswith("must be one of"):
             raise
-    *names, last = (repr(name) for name in (*objective_names(), *FIXED_RATIOS))
-    expected = f"{', '.join(names)} or {last}"
+    *names, last_name = (repr(name) for name in (*objective_names(), *FIXED_RATIOS))
+    expected = f"{', '.join(names)} or {last_name}"
     raise PydanticCustomError(
         "literal_error", "must be one of {expected}", {"expected": expected}
     )

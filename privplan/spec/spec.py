@@ -242,7 +242,7 @@ class Spec(Shown, Checked):
         data = self.plain()
         if isinstance(data.get("recipe"), dict):
             stated = {*changes}
-            stated |= {f"local.{part}" for part in changes.get("local") or ()}
+            stated |= {f"local.{inner}" for inner in changes.get("local") or ()}
             decides = [
                 field for field in data["recipe"]["decides"] if field not in stated
             ]

@@ -187,8 +187,8 @@ def _registered(value: object) -> str:
     names = {*HYPERPARAMETERS, *points(GROUP).names}
     if isinstance(value, str) and value in names:
         return value
-    *firsts, last = map(repr, sorted(names))
-    expected = f"{', '.join(firsts)} or {last}"
+    *firsts, last_name = map(repr, sorted(names))
+    expected = f"{', '.join(firsts)} or {last_name}"
     raise PydanticKnownError("literal_error", {"expected": expected})
 
 
