@@ -31,8 +31,8 @@ STEPS = "last_steps"
 
 def weighted_sum(releases: Sequence[Received], theta: Tensor, state: State) -> Step:
     """The sum of the releases [k], each times its planned factor."""
-    parts = [part.factor * part.vector for part in releases]
-    return torch.stack(parts).sum(0), state
+    weighted = [received.factor * received.vector for received in releases]
+    return torch.stack(weighted).sum(0), state
 
 
 def mean() -> Aggregator:
@@ -108,10 +108,10 @@ def adaptive_clipping(inner: Aggregator, plan: Plan, clipping: Clipping) -> Aggr
     scale_of_count = count_scale(clipping)
 
     def start(theta: Tensor) -> State:
-        first = torch.tensor(
+        initial_norm = torch.tensor(
             plan.spec.clipping_norm, dtype=torch.float64, device=theta.device
         )
-        return {NORM: first, **inner.start(theta)}
+        return {NORM: initial_norm, **inner.start(theta)}
 
     def combine(releases: Sequence[Received], theta: Tensor, state: State) -> Step:
         counting = [

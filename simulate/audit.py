@@ -216,7 +216,11 @@ def score_changes(
     coordinates = None if released is None else released.cpu().numpy()
     for release in releases:
         names = {group.name for group in release.groups}
-        within = [index for index, part in enumerate(sums) if part.group.name in names]
+        within = [
+            index
+            for index, group_sum in enumerate(sums)
+            if group_sum.group.name in names
+        ]
         difference = release.vector.double()
         for index in within:
             clear_sum = sums[index].without_canaries

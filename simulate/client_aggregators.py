@@ -98,13 +98,13 @@ def noise_estimates(updates: Tensor, rows: int, matrices: int = 1) -> Tensor:
     clients, size = updates.shape
     # A public seed: the rows and blocks are the same in every run.
     source = torch.Generator().manual_seed(size)
-    parts = _rows(size, rows, matrices, source)
+    samples = _rows(size, rows, matrices, source)
     blocks = _blocks(clients, source)
 
     noise = torch.zeros(clients, dtype=torch.float64, device=updates.device)
     total = torch.zeros_like(noise)
-    for part in parts:
-        chosen = updates[:, part.to(updates.device)]
+    for sample in samples:
+        chosen = updates[:, sample.to(updates.device)]
         total += chosen.double().square().sum(1)
         for block in blocks:
             members = block.to(updates.device)

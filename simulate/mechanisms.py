@@ -31,26 +31,26 @@ EXACT = 2.0**53
 # to find in the last digits.
 
 
-def share(part: GroupSum, weights: Mapping[str, float]) -> GroupShare:
+def share(group_sum: GroupSum, weights: Mapping[str, float]) -> GroupShare:
     """The evidence of a group's sum.
 
     Args:
-        part: the sum.
+        group_sum: the sum.
         weights: the factor on each group's sum, by name of the group.
     """
     return GroupShare(
-        group=part.group.name,
-        clients=part.group.clients,
-        sampling=part.sampling,
-        sampling_ratio=part.ratio,
-        cohort=len(part.participants),
-        participants=part.participants,
-        clip_bound=part.bound,
-        largest_norm=part.largest_norm,
-        clipped=part.clipped,
-        excluded=part.excluded,
-        factor=weights[part.group.name],
-        canaries=part.canaries or None,
+        group=group_sum.group.name,
+        clients=group_sum.group.clients,
+        sampling=group_sum.sampling,
+        sampling_ratio=group_sum.ratio,
+        cohort=len(group_sum.participants),
+        participants=group_sum.participants,
+        clip_bound=group_sum.bound,
+        largest_norm=group_sum.largest_norm,
+        clipped=group_sum.clipped,
+        excluded=group_sum.excluded,
+        factor=weights[group_sum.group.name],
+        canaries=group_sum.canaries or None,
     )
 
 
@@ -67,8 +67,8 @@ def gaussian_per_group() -> Mechanism:
         noise: Noise,
     ) -> tuple[Released, ...]:
         return tuple(
-            _released(round_, [part], part.total, weights, noise(index))
-            for index, part in enumerate(sums)
+            _released(round_, [group_sum], group_sum.total, weights, noise(index))
+            for index, group_sum in enumerate(sums)
         )
 
     return Mechanism("secure sum per group, Gaussian", True, False, release)
@@ -86,7 +86,7 @@ def gaussian_joint() -> Mechanism:
         weights: Mapping[str, float],
         noise: Noise,
     ) -> tuple[Released, ...]:
-        total = torch.stack([part.total for part in sums]).sum(0)
+        total = torch.stack([group_sum.total for group_sum in sums]).sum(0)
         return (_released(round_, sums, total, weights, noise(0)),)
 
     return Mechanism("joint secure sum, Gaussian", True, True, release)
@@ -109,12 +109,12 @@ def _released(
         generator: of the noise.
     """
     std = 0.0
-    for part in sums:
-        if part.bound is None:
+    for group_sum in sums:
+        if group_sum.bound is None:
             raise InputError.one(
-                "mechanism", "needs updates with a proven bound", part.group.name
+                "mechanism", "needs updates with a proven bound", group_sum.group.name
             )
-        std = max(std, part.group.noise_multiplier * part.bound)
+        std = max(std, group_sum.group.noise_multiplier * group_sum.bound)
 
     # The state before the draw is what a replay begins with.
     state = fingerprint(generator)
@@ -136,10 +136,10 @@ def _released(
         dimension=total.numel(),
         noise_sum_squares=float(np.square(drawn).sum()),
         noise_state=state,
-        shares=tuple(share(part, weights) for part in sums),
+        shares=tuple(share(group_sum, weights) for group_sum in sums),
     )
     vector = (total + torch.from_numpy(drawn).to(total.device)).float()
-    return Released(vector, record, tuple(part.group for part in sums))
+    return Released(vector, record, tuple(group_sum.group for group_sum in sums))
 
 
 def _on_grid(
@@ -165,7 +165,7 @@ def _on_grid(
     drawn = discrete_gaussian(generator, scale, total.numel())
     steps = total / grid
     is_on_grid = bool((steps == steps.trunc()).all())
-    if any(part.grid != grid for part in sums) or not is_on_grid:
+    if any(group_sum.grid != grid for group_sum in sums) or not is_on_grid:
         raise InputError.one("mechanism", "needs sums on one grid", grid)
     largest = 0.0
     if len(drawn):
@@ -317,10 +317,10 @@ def unprotected() -> Mechanism:
         weights: Mapping[str, float],
         noise: Noise,
     ) -> tuple[Released, ...]:
-        shares = tuple(share(part, weights) for part in sums)
+        shares = tuple(share(group_sum, weights) for group_sum in sums)
         record = _without_noise(round_, "none", shares)
-        groups = tuple(part.group for part in sums)
-        total = torch.stack([part.total for part in sums]).sum(0)
+        groups = tuple(group_sum.group for group_sum in sums)
+        total = torch.stack([group_sum.total for group_sum in sums]).sum(0)
         return (Released(total.float(), record, groups),)
 
     return Mechanism("secure sum, no noise", False, True, release)
@@ -335,13 +335,13 @@ def silent() -> Mechanism:
         weights: Mapping[str, float],
         noise: Noise,
     ) -> tuple[Released, ...]:
-        sent = sum(part.total.numel() for part in sums)
+        sent = sum(group_sum.total.numel() for group_sum in sums)
         if sent:
             rule = "must not be silent where a split shares parameters"
             raise InputError.one("algorithm.mechanism", rule, sent)
-        shares = tuple(share(part, weights) for part in sums)
+        shares = tuple(share(group_sum, weights) for group_sum in sums)
         record = _without_noise(round_, "silent", shares)
-        groups = tuple(part.group for part in sums)
+        groups = tuple(group_sum.group for group_sum in sums)
         return (Released(sums[0].total.float(), record, groups),)
 
     return Mechanism("silent", False, True, release)
@@ -370,7 +370,7 @@ def mixed_sums(
     def mix(
         round_: int, sums: Sequence[GroupSum], past: Tensor
     ) -> tuple[GroupSum, ...]:
-        current = torch.stack([part.total for part in sums])
+        current = torch.stack([group_sum.total for group_sum in sums])
         factors = mixture(round_)
         past_factors = torch.tensor(
             factors[1:], dtype=current.dtype, device=current.device
@@ -379,7 +379,8 @@ def mixed_sums(
         of_past = torch.einsum("b,gbd->gd", past_factors, past.to(current))
         totals = factors[0] * current + of_past
         return tuple(
-            replace(part, total=row) for part, row in zip(sums, totals, strict=True)
+            replace(group_sum, total=row)
+            for group_sum, row in zip(sums, totals, strict=True)
         )
 
     return replace(inner, name=f"{inner.name}, correlated over rounds", mix=mix)

@@ -43,9 +43,9 @@ def add_sum(total: Tensor, updates: Tensor) -> None:
     """Add the sum of the updates [K, k] to a total [k], float64."""
     if updates.device.type == "cpu" and updates.shape[1] > BLOCK_VALUES:
         for row in updates:  # a sum over one row would only copy it
-            parts = (torch.split(whole, BLOCK_VALUES) for whole in (total, row))
-            for part, values in zip(*parts, strict=True):
-                part.add_(values)
+            blocks = (torch.split(vector, BLOCK_VALUES) for vector in (total, row))
+            for total_block, values in zip(*blocks, strict=True):
+                total_block.add_(values)
         return
     for block in _double_blocks(updates):
         total.add_(block.sum(0))

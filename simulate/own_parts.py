@@ -128,9 +128,9 @@ class OwnParts:
                 data.train_people,
             )
         assigned = seated(assigned, plan)
-        parts = parts_by_group(assigned, plan)
+        sizes_of_parts = parts_by_group(assigned, plan)
         # Records of version 0.1 do not have them.
-        if record.parts and record.parts != parts:
+        if record.parts and record.parts != sizes_of_parts:
             rule = "must be the parts in which the law seats the clients"
             raise InputError.one("record.parts", rule, "others")
         return data, assigned

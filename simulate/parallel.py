@@ -224,8 +224,10 @@ def all_gather(ranks: Ranks, items: Sequence[Item], device: torch.device) -> lis
     with _lost_rank_errors():
         dist.all_gather_object(contents, content.getvalue())
     of_all: list[Item] = []
-    for part in contents:
-        of_all += torch.load(io.BytesIO(part), map_location=device, weights_only=False)
+    for packed in contents:
+        of_all += torch.load(
+            io.BytesIO(packed), map_location=device, weights_only=False
+        )
     return of_all
 
 

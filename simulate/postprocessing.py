@@ -215,14 +215,14 @@ def models_after(
     """
     state = initial_state(algorithm, initial)
     yield state
-    whole = algorithm.split.dimension(model)
+    dimension = algorithm.split.dimension(model)
     extra = extra_coordinates(algorithm)
     for releases in rounds:
         if releases.round != state.round + 1:
             _refuse(state.round + 1, "the next round", releases.round)
         public = public_coordinates(algorithm, model, seed, releases.round)
         coordinates = None if public is None else torch.from_numpy(public)
-        released_coordinates = whole if public is None else len(public)
+        released_coordinates = dimension if public is None else len(public)
         length = released_coordinates + extra
         if algorithm.mechanism.release_client is None:
             _require_length(releases, length)

@@ -106,9 +106,9 @@ def public_from(epsilons: Sequence[float]) -> float:
     """
     ordered = sorted(epsilons)
 
-    def spread(part: Sequence[float]) -> float:
-        middle = fmean(part)
-        return sum((value - middle) ** 2 for value in part)
+    def spread(cluster: Sequence[float]) -> float:
+        middle = fmean(cluster)
+        return sum((value - middle) ** 2 for value in cluster)
 
     def spread_at(cut: int) -> float:
         return spread(ordered[:cut]) + spread(ordered[cut:])

@@ -46,11 +46,11 @@ def published_model(folder: Path, options: Mapping[str, Any]) -> PublishedModel 
     is_module = record.configuration.get("own_model") is not None
     built: Model | None = None
     if is_module:
-        parts, data_dir = given_parts(options)
-        if parts.model is None:
+        own_parts, data_dir = given_parts(options)
+        if own_parts.model is None:
             rule = "must be given again to publish a run of an own model, with --data and --model"
             raise InputError.one("model", rule, "none")
-        built = parts.parts_of(record, plan, data_dir, folder).model
+        built = own_parts.parts_of(record, plan, data_dir, folder).model
     vector = state.released(algorithm)
     model = built or model_of(record, plan, folder, len(vector), None)
     named = named_parameters(algorithm, model, vector)

@@ -74,8 +74,8 @@ def pursuit(
 def _copied(number: Tensor, matrix: Tensor) -> tuple[float, float]:
     """A number and the norm of a matrix, in one copy from their device."""
     norm = torch.linalg.matrix_norm(matrix)
-    first, second = torch.stack([number.double(), norm.double()]).tolist()
-    return first, second
+    copied_number, copied_norm = torch.stack([number.double(), norm.double()]).tolist()
+    return copied_number, copied_norm
 
 
 def _low_rank(

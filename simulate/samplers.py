@@ -33,9 +33,9 @@ def rotation() -> Sampler:
     def draw(
         generator: np.random.Generator, clients: int, ratio: float, round_: int
     ) -> np.ndarray:
-        first = _places(clients, ratio, round_ - 1)
-        last = _places(clients, ratio, round_)
-        return np.sort(np.arange(first, last) % clients)
+        start = _places(clients, ratio, round_ - 1)
+        end = _places(clients, ratio, round_)
+        return np.sort(np.arange(start, end) % clients)
 
     return Sampler(None, draw, lambda clients, ratio: ratio)
 

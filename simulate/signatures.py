@@ -168,17 +168,17 @@ _CHECKS: dict[Any, Check] = {
 def _words(hint: Any) -> str:
     """A type hint in words."""
     origin = get_origin(hint)
-    parts = get_args(hint)
+    arguments = get_args(hint)
     if origin in (Union, types.UnionType):
-        return " or ".join(map(_words, parts))
+        return " or ".join(map(_words, arguments))
     if origin is Literal:
-        return " or ".join(map(repr, parts))
+        return " or ".join(map(repr, arguments))
     if origin in (Sequence, tuple):
-        return f"a list, each item {_words(parts[0])}"
+        return f"a list, each item {_words(arguments[0])}"
     if origin is Mapping:
-        return f"a mapping from {_words(parts[0])} to {_words(parts[1])}"
-    if origin is Callable and parts[0] is not Ellipsis:
-        return f"a function of ({', '.join(map(_name, parts[0]))})"
+        return f"a mapping from {_words(arguments[0])} to {_words(arguments[1])}"
+    if origin is Callable and arguments[0] is not Ellipsis:
+        return f"a function of ({', '.join(map(_name, arguments[0]))})"
     if origin is Callable:
         return "a function"
     if hint in _WORDS:

@@ -74,9 +74,9 @@ def shortened(
         lengths = norms(updates)
     else:
         lengths = measured.norms_of(updates)
-    long = lengths > norm
-    factors = single(torch.where(long, norm * (1 - ROUNDING) / lengths, 1.0))
-    return updates * factors[:, None], long
+    is_clipped = lengths > norm
+    factors = single(torch.where(is_clipped, norm * (1 - ROUNDING) / lengths, 1.0))
+    return updates * factors[:, None], is_clipped
 
 
 # Key of the current clipping norm, a scalar, in the server's state.
@@ -114,16 +114,16 @@ def adaptive_clip(clipping: Clipping, first: float | None = None) -> Transform:
         group_share = share(context.group)
         norm = context.server[NORM].to(updates.device) * group_share
         norms = torch.linalg.vector_norm(updates, dim=1, dtype=torch.float64)
-        long = norms > norm
+        is_clipped = norms > norm
 
         # Factors and products are rounded down, so that rounding breaks no bound.
-        factor = (1 - ROUNDING) / torch.where(long, norms, norm)
-        indicator = torch.where(long, -0.5, 0.5) * scale_of_count * (1 - ROUNDING)
+        factor = (1 - ROUNDING) / torch.where(is_clipped, norms, norm)
+        indicator = torch.where(is_clipped, -0.5, 0.5) * scale_of_count * (1 - ROUNDING)
         unit = updates * factor.to(updates.dtype)[:, None]
         sent = torch.cat([unit, indicator.to(updates.dtype)[:, None]], 1)
         if group_share != 1:
             sent = sent * (group_share * (1 - ROUNDING))
-        return sent, long
+        return sent, is_clipped
 
     return Transform(
         "following_clip",

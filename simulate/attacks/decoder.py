@@ -151,15 +151,15 @@ class _Network(nn.Module):
         super().__init__()
         _, channels, height, width = shape
         self._size = (height, width)
-        side = KERNEL // 2
+        padding = KERNEL // 2
         # Each small pixel gives FACTOR x FACTOR pixels of each channel.
         pixels = channels * FACTOR**2
         self.added = nn.Sequential(
-            nn.Conv2d(channels, CHANNELS, KERNEL, padding=side),
+            nn.Conv2d(channels, CHANNELS, KERNEL, padding=padding),
             nn.ReLU(),
-            nn.Conv2d(CHANNELS, CHANNELS, KERNEL, padding=side),
+            nn.Conv2d(CHANNELS, CHANNELS, KERNEL, padding=padding),
             nn.ReLU(),
-            nn.Conv2d(CHANNELS, pixels, KERNEL, padding=side),
+            nn.Conv2d(CHANNELS, pixels, KERNEL, padding=padding),
             nn.PixelShuffle(FACTOR),
         )
 

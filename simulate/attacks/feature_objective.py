@@ -192,10 +192,12 @@ def _forward(
 ) -> Tensor:
     """Outputs of layers below a dense one, each pool at a temperature of its scale."""
     remaining = iter(scales)
-    for layer, part in zip(layers, parts.split(layers, theta), strict=True):
+    for layer, parameters in zip(layers, parts.split(layers, theta), strict=True):
         match layer:
             case Conv():
-                x = functional.conv2d(x, part[0], part[1], padding=layer.padding)
+                x = functional.conv2d(
+                    x, parameters[0], parameters[1], padding=layer.padding
+                )
             case Relu(leak):
                 x = functional.leaky_relu(x, leak)
             case Pool():

@@ -57,18 +57,18 @@ def gradient_objective(views: Sequence[View], labels: Tensor) -> Objective:
         views: of the releases [K].
         labels: [K, n], or logits [K, n, classes] that are unknowns, too.
     """
-    first = views[0]
-    theta = first.parameters
+    first_view = views[0]
+    theta = first_view.parameters
     is_shared = all(torch.equal(view.parameters, theta) for view in views)
     if not is_shared:
         theta = torch.stack([view.parameters for view in views])
     target = torch.stack([view.gradient for view in views])
     mask = torch.stack([view.mask for view in views])
     norms = target.norm(dim=1)
-    gradients = gradients_of(first, is_shared=is_shared)
+    gradients = gradients_of(first_view, is_shared=is_shared)
     shares = None
     if not labels.is_floating_point():
-        shares = functional.one_hot(labels, first.model.classes).to(theta)
+        shares = functional.one_hot(labels, first_view.model.classes).to(theta)
 
     def objective(inputs: Tensor, share: float) -> Tensor:
         y = labels.softmax(2) if shares is None else shares

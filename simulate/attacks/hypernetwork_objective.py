@@ -59,8 +59,8 @@ def factored(matrix: Tensor, rounding: float) -> MatrixFactors:
     squares, right = torch.linalg.eigh(_gram(matrix))  # in ascending order
     below = squares.clamp(min=0).cumsum(0) <= rounding**2
     # At least one is kept.
-    first = min(int(below.sum()), len(squares) - 1)
-    directions = right[:, first:].to(matrix)
+    lowest_kept = min(int(below.sum()), len(squares) - 1)
+    directions = right[:, lowest_kept:].to(matrix)
     return matrix @ directions, directions.T
 
 
@@ -176,8 +176,8 @@ class _Gradient(NamedTuple):
 def _gradient_of(view: View, layer: Tensor, heads: Tensor) -> _Gradient:
     """The gradient of a release, by a hypernetwork with this layer and these heads."""
     gradient = view.gradient
-    parts = torch.split(gradient, view.hypernetwork.lengths)
-    of_layer, of_offsets, of_heads, of_biases = parts
+    pieces = torch.split(gradient, view.hypernetwork.lengths)
+    of_layer, of_offsets, of_heads, of_biases = pieces
     # By how much rounding changes a gradient, over the parameters' size.
     share = HALF_ULP / (view.learning_rate * view.steps)
     return _Gradient(
@@ -191,9 +191,9 @@ def _gradient_of(view: View, layer: Tensor, heads: Tensor) -> _Gradient:
 
 def updates_of(views: Sequence[View]) -> HypernetworkUpdates:
     """The hypernetwork of some releases, which is the same, and their gradients."""
-    first = views[0]
-    sizes = first.hypernetwork
-    layer, offsets, heads, biases = torch.split(first.parameters, sizes.lengths)
+    first_view = views[0]
+    sizes = first_view.hypernetwork
+    layer, offsets, heads, biases = torch.split(first_view.parameters, sizes.lengths)
     layer = layer.view(sizes.hidden, EMBEDDING)
     heads = heads.view(sizes.generated_size, sizes.hidden)
     # One after another: a release has as many numbers as a hundred networks.

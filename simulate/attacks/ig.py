@@ -51,12 +51,12 @@ _FEW_IMAGES = 4
 )
 def ig(views: Sequence[View], options: Options, progress: Progress) -> list[Guess]:
     """Invert all releases at the same time, with what they tell in closed form."""
-    first = views[0]
-    if first.kind == "nothing":
+    first_view = views[0]
+    if first_view.kind == "nothing":
         return nothing_released(views)
     shape = image_shape(views)
-    start = grey_inputs(first, shape)
-    if first.kind != "hypernetwork":
+    start = grey_inputs(first_view, shape)
+    if first_view.kind != "hypernetwork":
         matching = closed_form_or_gradients(views, shape[1], options.seed)
         return inverted(matching, views, start, OURS, options, progress)
     bodies = [body_gradient(view) for view in views]
@@ -80,13 +80,13 @@ def ig_paper(
     views: Sequence[View], options: Options, progress: Progress
 ) -> list[Guess]:
     """Invert all releases at the same time, without any closed form but labels."""
-    first = views[0]
-    if first.kind == "nothing":
+    first_view = views[0]
+    if first_view.kind == "nothing":
         return nothing_released(views)
     shape = image_shape(views)
     start = first_normals(len(views), shape[1:], options.seed, 2)
     matching = gradient_matching(views, shape[1], options.seed)
-    start = start.to(first.parameters.device)
+    start = start.to(first_view.parameters.device)
     return inverted(matching, views, start, PAPER, options, progress)
 
 
@@ -99,18 +99,18 @@ def inverted(
     progress: Progress,
 ) -> list[Guess]:
     """The images that minimise an objective, from model inputs ``start``."""
-    first = views[0]
+    first_view = views[0]
     images, values = descend(
         matching.objective,
         start,
-        input_limits(first),
+        input_limits(first_view),
         descent,
         options.steps,
         options.checkpoint.stage("images"),
         progress,
         matching.unknowns,
     )
-    pixels = pixels_of(first, images)
+    pixels = pixels_of(first_view, images)
     return [
         guess_of(pixels[index], matching.labels(index), values[index])
         for index in range(len(views))

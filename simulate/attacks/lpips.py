@@ -61,8 +61,8 @@ class _Network(NamedTuple):
 
 def _vgg_block(channels: int, convolutions: int) -> tuple[_Convolution, ...]:
     """Convolutions of VGG between two pools; the last is compared."""
-    last = _Convolution(channels, is_compared=True)
-    return (*[_Convolution(channels)] * (convolutions - 1), last)
+    compared = _Convolution(channels, is_compared=True)
+    return (*[_Convolution(channels)] * (convolutions - 1), compared)
 
 
 NETWORKS = {
@@ -133,7 +133,7 @@ def _inputs(images: Tensor) -> Tensor:
     three = images.float().expand(-1, 3, -1, -1) * 2 - 1
     means = torch.tensor(_MEANS).view(3, 1, 1)
     deviations = torch.tensor(_DEVIATIONS).view(3, 1, 1)
-    size = [max(side, LEAST_SIDE) for side in images.shape[-2:]]
+    size = [max(length, LEAST_SIDE) for length in images.shape[-2:]]
     return functional.interpolate((three - means) / deviations, size, mode="bilinear")
 
 
@@ -216,7 +216,10 @@ def _stages(network: _Network, tensors: dict[str, Tensor]) -> tuple[nn.Module, .
             channels, layer.channels, layer.kernel, layer.stride, layer.padding
         )
         convolution.load_state_dict(
-            {part: tensors[f"features.{number}.{part}"] for part in ("weight", "bias")}
+            {
+                parameter: tensors[f"features.{number}.{parameter}"]
+                for parameter in ("weight", "bias")
+            }
         )
         stage += [convolution, nn.ReLU()]
         channels = layer.channels

@@ -19,9 +19,9 @@ MAX_RECORDS = 10  # most records that are reconstructed from one release
 
 def image_shape(views: Sequence[View]) -> tuple[int, ...]:
     """Shape of the sought images [K, n, channels, height, width]."""
-    first = views[0]
-    images = min(first.records, MAX_RECORDS)
-    return (len(views), images, *first.model.input_shape)
+    first_view = views[0]
+    images = min(first_view.records, MAX_RECORDS)
+    return (len(views), images, *first_view.model.input_shape)
 
 
 @dataclass(frozen=True)
@@ -67,16 +67,18 @@ def closed_form_or_gradients(views: Sequence[View], images: int, seed: int) -> M
 
 def gradient_matching(views: Sequence[View], images: int, seed: int) -> Matching:
     """The gradients of ``images`` images against all that each release holds."""
-    first = views[0]
+    first_view = views[0]
     unlabelled: list[Tensor | None] = [None] * len(views)
-    if first.kind == "hypernetwork":
+    if first_view.kind == "hypernetwork":
         objective, unknowns = joint_objective(views, images, seed)
         return Matching(objective, unknowns, unlabelled)
     labels = [labels_of(view) for view in views]
     inferred = [label[:images] for label in labels if label is not None]
     if len(inferred) == len(views):
         return Matching(gradient_objective(views, torch.stack(inferred)), [], inferred)
-    logits = first.parameters.new_zeros(len(views), images, first.model.classes)
+    logits = first_view.parameters.new_zeros(
+        len(views), images, first_view.model.classes
+    )
     logits.requires_grad_()
     objective = gradient_objective(views, logits)
     return Matching(objective, [logits], unlabelled, logits)

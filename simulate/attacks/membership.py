@@ -206,7 +206,7 @@ class Membership:
         for target in absent:
             removed = self._records(int(target))
             client = self._client(int(target))
-            left = records[client][~np.isin(records[client], removed)]
+            remaining = records[client][~np.isin(records[client], removed)]
             if replaced:
                 is_enough = len(spare) >= len(removed)
                 if is_enough:
@@ -214,8 +214,8 @@ class Membership:
                 else:
                     pool = np.setdiff1d(used, removed)
                 drawn = source.choice(pool, len(removed), replace=False)
-                left = np.concatenate([drawn, left])
-            records[client] = left
+                remaining = np.concatenate([drawn, remaining])
+            records[client] = remaining
         starts = np.cumsum([0, *map(len, records.values())])
         return Partition(np.concatenate(list(records.values())), starts, members)
 

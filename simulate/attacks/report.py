@@ -258,7 +258,7 @@ def _score_cells(reached: Mapping[str, Any], measures: Sequence[str]) -> list[st
 
 def caption(lines: Sequence[Mapping[str, Any]]) -> str:
     """What intervals, results, re-identification and each epsilon of the table mean."""
-    parts = [
+    sentences = [
         "[low, high]: 95% intervals",
         "leaks: better than every null row by the named measure",
     ]
@@ -266,15 +266,15 @@ def caption(lines: Sequence[Mapping[str, Any]]) -> str:
     if chances:
         ends = (f"{min(chances):.2g}", f"{max(chances):.2g}")
         chance = " to ".join(dict.fromkeys(ends))
-        parts.append(
+        sentences.append(
             "re-identified: the original is the nearest of at most 1,000 candidates "
             f"(chance {chance})"
         )
     if "lpips" in _measures(lines):
-        parts.append(
+        sentences.append(
             f"LPIPS: lower is nearer, images enlarged to at least {LEAST_SIDE} pixels"
         )
-    return "; ".join([*parts, *epsilons(lines)])
+    return "; ".join([*sentences, *epsilons(lines)])
 
 
 def epsilons(lines: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -39,8 +39,8 @@ DESCENT = Descent(rate=0.05, is_signed=True)
 @register("rog", source="Yue et al. 2023, as HyperFL, Appendix D.1", steps=300)
 def rog(views: Sequence[View], options: Options, progress: Progress) -> list[Guess]:
     """Images of half the side, whose decoded images have the released gradients."""
-    first = views[0]
-    if first.kind == "nothing":
+    first_view = views[0]
+    if first_view.kind == "nothing":
         return nothing_released(views)
     decode = options.decode
     if decode is None:
@@ -51,9 +51,9 @@ def rog(views: Sequence[View], options: Options, progress: Progress) -> list[Gue
     matching = closed_form_or_gradients(views, images, options.seed)
 
     def of_small(small: Tensor, share: float) -> Tensor:
-        return matching.objective(first.inputs(decode(small)), share)
+        return matching.objective(first_view.inputs(decode(small)), share)
 
-    grey = first.outputs(grey_inputs(first, shape))
+    grey = first_view.outputs(grey_inputs(first_view, shape))
     start = grey[..., : small_side(height), : small_side(width)]
     black = torch.zeros_like(start[0, 0])
     small, values = descend(
@@ -66,7 +66,7 @@ def rog(views: Sequence[View], options: Options, progress: Progress) -> list[Gue
         progress,
         matching.unknowns,
     )
-    pixels = pixels_of(first, first.inputs(decode(small)))
+    pixels = pixels_of(first_view, first_view.inputs(decode(small)))
     return [
         guess_of(pixels[index], matching.labels(index), values[index])
         for index in range(len(views))

@@ -162,11 +162,11 @@ class RunRounds:
         """The model before each round, computed from the releases."""
         algorithm = self.experiment.algorithm
         ledger = read_ledger(self.folder, self.executed.digest)
-        first, _ = first_vector(algorithm, self.model, self.record, self.stored)
+        initial, _ = first_vector(algorithm, self.model, self.record, self.stored)
         members = members_of(self.folder, self.executed)
         rounds = round_releases(self.stored, ledger, algorithm, members)
         seed = self.record.simulation_seed
-        return models_after(algorithm, self.model, seed, first, rounds)
+        return models_after(algorithm, self.model, seed, initial, rounds)
 
     def _observation(
         self, before: ModelState, line: ReleaseRecord, vector: np.ndarray

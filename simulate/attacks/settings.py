@@ -225,12 +225,12 @@ class PlanRound:
     def _members(self) -> tuple[np.ndarray, ...]:
         """The clients of each group, group after group."""
         sizes = np.cumsum([0, *(group.clients for group in self.plan.groups)])
-        return tuple(np.arange(first, end) for first, end in pairwise(sizes))
+        return tuple(np.arange(start, end) for start, end in pairwise(sizes))
 
     def _partition(self, chosen: np.ndarray) -> Partition:
         """One record per client; the first ones of the target group hold the chosen."""
         population = sum(group.clients for group in self.plan.groups)
         order = np.resize(np.arange(len(self.data.train_y)), population)
-        first = int(self._members[self._target_index][0])
-        order[first : first + len(chosen)] = chosen
+        start = int(self._members[self._target_index][0])
+        order[start : start + len(chosen)] = chosen
         return Partition(order, np.arange(population + 1), self._members)

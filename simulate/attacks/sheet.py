@@ -104,8 +104,8 @@ def _strip(result: Result) -> _Strip:
         next_images = [torch.ones_like(images[0])]
     strip = _Strip([], [], [])
     for guesses, truth, nulls in zip(images, result.truths, next_images, strict=True):
-        left = SHOWN - len(strip.originals)
-        strip.originals.extend(matched(guesses, truth.images)[:left])
-        strip.reconstructions.extend(guesses[:left])
-        strip.nulls.extend(nulls[:left])
+        missing = SHOWN - len(strip.originals)
+        strip.originals.extend(matched(guesses, truth.images)[:missing])
+        strip.reconstructions.extend(guesses[:missing])
+        strip.nulls.extend(nulls[:missing])
     return strip

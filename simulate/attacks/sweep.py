@@ -189,8 +189,8 @@ def _chunks(cases: Sequence[Case]) -> list[_Chunk]:
     chunks: list[_Chunk] = []
     for case in cases:
         count = len(case.attacked)
-        firsts = range(0, count, CHUNK)
-        chunks += [_Chunk(case, first, min(first + CHUNK, count)) for first in firsts]
+        starts = range(0, count, CHUNK)
+        chunks += [_Chunk(case, start, min(start + CHUNK, count)) for start in starts]
     return chunks
 
 
@@ -258,9 +258,9 @@ def _guess(data: Mapping[str, Any]) -> Guess:
 
 def _check(point: Any, result: Any) -> None:
     """Raise where a line of the journal cannot be a chunk's."""
-    first, end = point["releases"]
+    start, end = point["releases"]
     seconds, guesses = result
-    if len(guesses) != end - first or float(seconds) < 0:
+    if len(guesses) != end - start or float(seconds) < 0:
         raise ValueError("no chunk of an attack")
     for guess in guesses:
         _guess(guess)

@@ -47,10 +47,10 @@ def tailored(
     views: Sequence[View], options: Options, progress: Progress
 ) -> list[Guess]:
     """Embedding and gradient of the body by optimisation, then images by features."""
-    first = views[0]
-    if first.kind == "nothing":
+    first_view = views[0]
+    if first_view.kind == "nothing":
         return nothing_released(views)
-    if first.kind != "hypernetwork":
+    if first_view.kind != "hypernetwork":
         return _inverted(views, options, options.steps, progress)
     half = max(1, options.steps // 2)
 
@@ -99,7 +99,7 @@ def _inverted(
     matching = feature_matching(views)
     if matching is None:
         return [Guess(note="no dense layer is released") for _ in views]
-    first = views[0]
-    start = grey_inputs(first, (len(views), 1, *first.model.input_shape))
+    first_view = views[0]
+    start = grey_inputs(first_view, (len(views), 1, *first_view.model.input_shape))
     chosen = replace(options, steps=steps)
     return inverted(matching, views, start, OURS, chosen, progress)

@@ -70,9 +70,9 @@ class View:
     @property
     def gradient(self) -> Tensor:
         """Estimated sum of mean gradients at ``parameters`` [D]; 0 if not observed."""
-        whole = torch.zeros_like(self.parameters)
+        full_gradient = torch.zeros_like(self.parameters)
         scale = -1.0 / (self.learning_rate * self.steps)
-        return whole.index_copy_(0, self.observed, self.update * scale)
+        return full_gradient.index_copy_(0, self.observed, self.update * scale)
 
     @property
     def mask(self) -> Tensor:

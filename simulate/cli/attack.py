@@ -142,7 +142,7 @@ def command(
         refuse_options(
             click.get_current_context(), only_for_membership, "is only for membership"
         )
-    sums = _positive("clients", clients, whole=True)
+    sums = _positive("clients", clients, is_whole=True)
     factors = _positive("noise", noise)
     memberships: list[Membership] = []
     if source.is_dir():
@@ -191,11 +191,11 @@ def _warn_of_left_images(cases: Sequence[Case], sums: Sequence[float]) -> None:
     """Say how many images are attacked where a sum has several clients."""
     numbers = sorted({case.attacked.identity["images"] for case in cases})
     for images, count in product(numbers, map(int, sums)):
-        left = images % count
-        if left:
+        remainder = images % count
+        if remainder:
             render.warn(
                 f"images: {images} is not a multiple of {count} clients per release; "
-                f"{images - left} images are attacked"
+                f"{images - remainder} images are attacked"
             )
 
 
@@ -313,7 +313,7 @@ def _attack_names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _positive(field: str, text: str, *, whole: bool = False) -> tuple[float, ...]:
+def _positive(field: str, text: str, *, is_whole: bool = False) -> tuple[float, ...]:
     """Numbers above 0 from text with commas between."""
     numbers = []
     for word in text.split(","):
@@ -321,8 +321,8 @@ def _positive(field: str, text: str, *, whole: bool = False) -> tuple[float, ...
             value = float(word)
         except ValueError:
             value = 0.0
-        if not 0 < value < LARGEST_NUMBER or (whole and not value.is_integer()):
-            kind = "whole numbers" if whole else "numbers"
+        if not 0 < value < LARGEST_NUMBER or (is_whole and not value.is_integer()):
+            kind = "whole numbers" if is_whole else "numbers"
             rule = f"must be {kind} above 0 with commas between"
             raise InputError.one(field, rule, word)
         numbers.append(value)

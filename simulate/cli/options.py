@@ -230,15 +230,15 @@ def hyperparameters_of(words: tuple[str, ...]) -> dict[str, float]:
     return values
 
 
-def seeds_from(first: int, count: int) -> range:
+def seeds_from(first_seed: int, count: int) -> range:
     """Consecutive seeds."""
     from privplan.errors import InputError
 
-    if first + count - 1 > LARGEST_SEED:
+    if first_seed + count - 1 > LARGEST_SEED:
         raise InputError.one(
-            "seeds", f"must end at {LARGEST_SEED} or before", first + count - 1
+            "seeds", f"must end at {LARGEST_SEED} or before", first_seed + count - 1
         )
-    return range(first, first + count)
+    return range(first_seed, first_seed + count)
 
 
 def refuse_unused_aggregation(plan: Plan, algorithms: Iterable[str]) -> None:

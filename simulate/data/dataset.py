@@ -82,10 +82,10 @@ class Dataset:
         return {str(name): np.flatnonzero(names == name) for name in named}
 
     def _check(
-        self, part: str, x: Tensor, y: Tensor, people: np.ndarray | None
+        self, subset: str, x: Tensor, y: Tensor, people: np.ndarray | None
     ) -> None:
         """Raise where labels or people do not fit the records of a part."""
-        field = f"dataset.{part}"
+        field = f"dataset.{subset}"
         if len(x) != len(y) or not len(y):
             lengths = f"{len(x)} records, {len(y)} labels"
             raise InputError.one(field, "must have one label per record", lengths)
@@ -139,8 +139,8 @@ class Dataset:
         """SHA-256 of all records, labels and people; a run is bound to it."""
         content = hashlib.sha256()
         targets = () if self.targets is None else (self.targets,)
-        for part in (self.train_x, self.train_y, self.test_x, self.test_y, *targets):
-            content.update(np.ascontiguousarray(part.numpy()).data)
+        for tensor in (self.train_x, self.train_y, self.test_x, self.test_y, *targets):
+            content.update(np.ascontiguousarray(tensor.numpy()).data)
         for people in (self.train_people, self.test_people):
             if people is not None:
                 content.update(np.ascontiguousarray(people, np.int64).data)

@@ -517,9 +517,9 @@ def _value_faults(data: Data) -> Iterator[Fault]:
 def _look_alikes(data: Data) -> Iterator[Fault]:
     """The first two clients whose names a reader takes for one, such as ``s5 ``."""
     of_test = None if data.test is None else data.test.clients
-    parts = [names for names in (data.clients, of_test) if names is not None]
+    all_names = [names for names in (data.clients, of_test) if names is not None]
     as_read: dict[str, str] = {}
-    for name in map(str, np.unique(np.concatenate(parts)) if parts else ()):
+    for name in map(str, np.unique(np.concatenate(all_names)) if all_names else ()):
         plain = " ".join(unicodedata.normalize("NFKC", name).split())
         if plain in as_read:
             rule = f"must not look like {as_read[plain]!a}, which is another client"

@@ -38,10 +38,10 @@ def fill_schedule(
         filled[:] = records
         generator.permuted(filled, axis=1, out=filled)
         return
-    for first in range(0, steps, batches_per_epoch):
+    for epoch_start in range(0, steps, batches_per_epoch):
         order = generator.permutation(records)
-        for step in range(first, min(first + batches_per_epoch, steps)):
-            batch = order[(step - first) * size : (step - first + 1) * size]
+        for step in range(epoch_start, min(epoch_start + batches_per_epoch, steps)):
+            batch = order[(step - epoch_start) * size : (step - epoch_start + 1) * size]
             chosen[step, : len(batch)] = batch
 
 

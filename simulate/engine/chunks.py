@@ -168,8 +168,8 @@ def _chunks(
         members = np.asarray(experiment.partition.members[index])
         cohort = drawn[index]
         of_rank = cohort[rank_slice(experiment.ranks, len(cohort), turn=index)]
-        for first in range(0, len(of_rank), limit):
-            positions = of_rank[first : first + limit]
+        for start in range(0, len(of_rank), limit):
+            positions = of_rank[start : start + limit]
             yield Chunk(index, group, members[positions], positions)
 
 
@@ -196,11 +196,11 @@ def _trained(
             yield from _trained(experiment, context, *batch)
         return
 
-    first = 0
+    start = 0
     for chunk in chunks:
-        rows = slice(first, first + len(chunk.clients))
+        rows = slice(start, start + len(chunk.clients))
         yield TrainedChunk(chunk, result if len(chunks) == 1 else rows_of(result, rows))
-        first = rows.stop
+        start = rows.stop
 
 
 def _result(rule: LocalRule, batch: ClientBatch) -> LocalResult:

@@ -85,8 +85,10 @@ def _evidence(ranks: Ranks, sums: Sequence[_PartialSum]) -> list[list[float]]:
 
     They come from the device in one copy.
     """
-    counts = all_reduce_sum(ranks, torch.stack([part.counts for part in sums]))
-    norms = torch.stack([part.largest_norm for part in sums])
+    counts = all_reduce_sum(
+        ranks, torch.stack([partial_sum.counts for partial_sum in sums])
+    )
+    norms = torch.stack([partial_sum.largest_norm for partial_sum in sums])
     largest = all_reduce_max(ranks, norms)
     evidence: list[list[float]] = torch.cat(
         [counts.double(), largest[:, None]], 1
@@ -172,8 +174,8 @@ def _personal_vectors(chunks: Sequence[tuple[np.ndarray, Tensor]]) -> PersonalSt
 def _from_all_ranks(experiment: Experiment, personal: PersonalState) -> PersonalState:
     """Personal vectors of the participants of all ranks, by number of the client."""
     of_all: dict[int, Tensor] = {}
-    for part in all_gather(experiment.ranks, [personal], torch.device("cpu")):
-        of_all.update(part)
+    for of_rank in all_gather(experiment.ranks, [personal], torch.device("cpu")):
+        of_all.update(of_rank)
     return of_all
 
 
@@ -207,8 +209,8 @@ def _transformed(
 def _without(updates: Tensor, finite: Tensor) -> Tensor:
     """The updates [K, k] with zeros in rows that are not finite [K]."""
     # To ask a GPU would take longer than the copy.
-    whole = updates.device.type == "cpu" and bool(finite.all())
-    if whole:
+    all_finite = updates.device.type == "cpu" and bool(finite.all())
+    if all_finite:
         return updates
     return torch.where(finite[:, None], updates, 0.0)
 
@@ -260,8 +262,8 @@ def _add_canaries(
     if not experiment.ranks.is_main:
         return
     norm = group.clipping_norm or experiment.algorithm.plan.spec.clipping_norm
-    for first in range(0, len(sending), CHUNK_CLIENTS):
-        chunk = sending[first : first + CHUNK_CLIENTS]
+    for start in range(0, len(sending), CHUNK_CLIENTS):
+        chunk = sending[start : start + CHUNK_CLIENTS]
         rows = torch.from_numpy(canary.updates(index, chunk, norm))
         _add(partial, rows.to(experiment.device), experiment, context, group)
 

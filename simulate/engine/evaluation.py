@@ -77,8 +77,8 @@ def measure(
     """
     labels = data.test_y if rows is None else data.test_y[rows]
 
-    def logits_of(part: slice) -> Tensor:
-        x = data.test_x[part if rows is None else rows[part]]
+    def logits_of(records: slice) -> Tensor:
+        x = data.test_x[records if rows is None else rows[records]]
         return model.logits(theta, data.inputs(x.to(theta.device))).cpu()
 
     groups = data.test_groups_of(None if rows is None else rows.numpy())
@@ -179,8 +179,8 @@ def evaluate_personal(
     names: list[str] = []  # of the group of each client
     for group, members in zip(groups, experiment.partition.members, strict=True):
         evaluated = np.intersect1d(np.asarray(members), chosen)
-        for first in range(0, len(evaluated), CHUNK_CLIENTS):
-            clients = evaluated[first : first + CHUNK_CLIENTS]
+        for start in range(0, len(evaluated), CHUNK_CLIENTS):
+            clients = evaluated[start : start + CHUNK_CLIENTS]
             scores.append(_score(experiment, context, group, clients))
             names += [group.name] * len(clients)
     return _combined(scores, names)

@@ -223,7 +223,7 @@ def _release_sums(
         # The mechanism mixes the sums with earlier ones by its own factors; the release
         # is measured against the mixture that the plan names.
         planned = _planned_mixtures(experiment, context.round, sums, past)
-        totals = torch.stack([part.total for part in sums])[:, None]
+        totals = torch.stack([group_sum.total for group_sum in sums])[:, None]
         state = {PAST: torch.cat([totals, past[:, :-1].to(totals)], 1)}
         sums = algorithm.mechanism.mix(context.round, sums, past)
 
@@ -246,8 +246,8 @@ def _planned_mixtures(
     """The plan's mixtures of groups' sums with their past ones [groups, B - 1, d]."""
     factors = experiment.algorithm.plan.spec.mixture_of(round_)
     return [
-        replace(part, total=_mixture(factors, part.total, *earlier))
-        for part, earlier in zip(sums, past, strict=True)
+        replace(group_sum, total=_mixture(factors, group_sum.total, *earlier))
+        for group_sum, earlier in zip(sums, past, strict=True)
     ]
 
 

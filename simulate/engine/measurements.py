@@ -44,13 +44,13 @@ def measure_releases(
     if not noisy:
         return tuple(releases)
 
-    totals = {part.group.name: part.total for part in sums}
+    totals = {group_sum.group.name: group_sum.total for group_sum in sums}
     residuals: list[Tensor] = []
     numbers: list[Tensor] = []
     for index in noisy:
         release = releases[index]
-        parts = [totals[share.group] for share in release.record.shares]
-        total = torch.stack(parts).sum(0)
+        totals_of_groups = [totals[share.group] for share in release.record.shares]
+        total = torch.stack(totals_of_groups).sum(0)
         residual = release.vector.double() - total
         residuals.append(residual)
         numbers += [residual.square().sum(), total.norm(), residual @ total]

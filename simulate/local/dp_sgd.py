@@ -150,8 +150,8 @@ def _sums_on_device(
     size = max(1, BLOCK_VALUES // values_per_row)
     total = torch.zeros_like(thetas)
     norms: list[Tensor] = []
-    for first in range(0, y.shape[1], size):
-        block = slice(first, first + size)
+    for start in range(0, y.shape[1], size):
+        block = slice(start, start + size)
         records = pixels(x[:, block])
         sums, block_norms = sums_by_vmap(
             model, thetas, records, y[:, block], clipping_norm
@@ -322,11 +322,11 @@ def head_then_body(clipping_norm: float, split: Split, head_rate: float) -> Loca
         head = batch.model.head
         in_head = torch.zeros_like(batch.theta)
         in_head[head] = 1.0
-        first = (batch.group.steps or batch.y.shape[1]) // 2
+        head_steps = (batch.group.steps or batch.y.shape[1]) // 2
         start = split.use(batch.model, batch.theta, batch.personal, batch.clients)
 
         def rates(step: int) -> Tensor:
-            if step < first:
+            if step < head_steps:
                 return head_rate * in_head
             return 1 - in_head
 
@@ -363,9 +363,9 @@ def noisy_sum(clipping_norm: float, alpha: float) -> LocalRule:
         start = batch.theta + offset
         factors = torch.full_like(batch.theta, shared + personal)
         moved = noisy_descent(batch, start, clipping_norm, lambda step: factors)
-        part = moved.updates / (shared + personal)
-        new_offset = offset + personal * part
-        return LocalResult(shared * part, new_offset, moved.noise_evidence)
+        movement = moved.updates / (shared + personal)
+        new_offset = offset + personal * movement
+        return LocalResult(shared * movement, new_offset, moved.noise_evidence)
 
     def sent_noise(steps: int) -> list[float]:
         return [shared] * steps

@@ -446,11 +446,11 @@ def plain(thetas: Tensor, starts: Tensor, gradient: Gradient) -> Tensor:
     return gradient(thetas)
 
 
-def within(part: Tensor, direction: Direction) -> Direction:
+def within(mask: Tensor, direction: Direction) -> Direction:
     """A direction restricted to some coordinates."""
 
     def masked(thetas: Tensor, starts: Tensor, gradient: Gradient) -> Tensor:
-        return direction(thetas, starts, lambda point: gradient(point) * part)
+        return direction(thetas, starts, lambda point: gradient(point) * mask)
 
     return masked
 
@@ -493,12 +493,12 @@ def hypernetwork_sgd(split: Split, *, hidden: int, head_rate: float) -> LocalRul
         embeddings = personal.expand(len(batch.clients), -1)[:, :EMBEDDING]
 
         def train_rows(rows: slice) -> tuple[Tensor, Tensor]:
-            first = embeddings[rows].clone()
-            return _descended(batch, network, rows, first, heads[rows])
+            initial = embeddings[rows].clone()
+            return _descended(batch, network, rows, initial, heads[rows])
 
         size = max(1, CHUNK_VALUES // network.parameters)
-        parts = by_chunk(train_rows, len(batch.clients), size, batch.workers)
-        updates, embeddings = (torch.cat(rows) for rows in zip(*parts, strict=True))
+        chunks = by_chunk(train_rows, len(batch.clients), size, batch.workers)
+        updates, embeddings = (torch.cat(rows) for rows in zip(*chunks, strict=True))
         return LocalResult(updates, torch.cat([embeddings, heads], 1))
 
     return LocalRule("alternating, hypernetwork", train)
@@ -511,14 +511,14 @@ def _heads(batch: ClientBatch, split: Split, head_rate: float) -> Tensor:
     # Steps after the first epoch have padding only. Minus twice: rounded up.
     batches = -(-torch.from_numpy(batch.records) // batch.y.shape[2])
     later = torch.arange(batch.y.shape[1])[None, :, None] >= batches[:, None, None]
-    first = replace(
+    first_epoch = replace(
         batch,
         y=batch.y.masked_fill(later.to(batch.y.device), PADDING),
         learning_rate=head_rate * batch.learning_rate,
     )
     start = split.use(batch.model, batch.theta, batch.personal, batch.clients)
     start = start.expand(len(batch.clients), -1)
-    moved = start + descend(first, start, within(in_head, plain))
+    moved = start + descend(first_epoch, start, within(in_head, plain))
     _, heads = split_head(batch.model, moved)
     return heads
 

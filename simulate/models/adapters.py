@@ -154,11 +154,11 @@ def _head_parameters(base: Model) -> set[str]:
 
 def _freeze(network: nn.Module, head: set[str]) -> None:
     """Turn all parameters but the head's into buffers."""
-    for prefix, part in list(network.named_modules()):
-        for key, value in list(part.named_parameters(recurse=False)):
+    for prefix, module in list(network.named_modules()):
+        for key, value in list(module.named_parameters(recurse=False)):
             if _joined(prefix, key) not in head:
-                delattr(part, key)
-                part.register_buffer(key, value.detach())
+                delattr(module, key)
+                module.register_buffer(key, value.detach())
 
 
 def _block_widths(base: Model, head: set[str], name: str) -> dict[str, int]:
@@ -170,7 +170,7 @@ def _block_widths(base: Model, head: set[str], name: str) -> dict[str, int]:
 
     widths: dict[str, int] = {}
 
-    def record(site: str, part: nn.Module, inputs: object, output: Any) -> None:
+    def record(site: str, module: nn.Module, inputs: object, output: Any) -> None:
         features = output[0] if isinstance(output, tuple) else output
         dimension = 1 if features.dim() == IMAGE_DIMENSIONS else -1
         widths[site] = features.shape[dimension]
@@ -185,23 +185,25 @@ def _block_widths(base: Model, head: set[str], name: str) -> dict[str, int]:
     else:
         record_type = torch.float32
     with torch.no_grad(), torch.device("cpu"):
-        for part in network.modules():
-            for key, value in list(part.named_parameters(recurse=False)):
+        for submodule in network.modules():
+            for key, value in list(submodule.named_parameters(recurse=False)):
                 zeros = torch.zeros(value.shape, dtype=value.dtype)
-                setattr(part, key, nn.Parameter(zeros, requires_grad=False))
-            for key, buffer in list(part.named_buffers(recurse=False)):
-                part.register_buffer(key, torch.zeros(buffer.shape, dtype=buffer.dtype))
+                setattr(submodule, key, nn.Parameter(zeros, requires_grad=False))
+            for key, buffer in list(submodule.named_buffers(recurse=False)):
+                submodule.register_buffer(
+                    key, torch.zeros(buffer.shape, dtype=buffer.dtype)
+                )
         network(torch.zeros((2, *base.input_shape), dtype=record_type))
     return widths
 
 
 def _sites(network: nn.Module, head: set[str]) -> list[str]:
     """Names of the outermost sequence of blocks with parameters, without the head."""
-    for prefix, part in network.named_modules():
-        if not isinstance(part, nn.ModuleList | nn.Sequential):
+    for prefix, module in network.named_modules():
+        if not isinstance(module, nn.ModuleList | nn.Sequential):
             continue
         sites = []
-        for key, block in part.named_children():
+        for key, block in module.named_children():
             site = _joined(prefix, key)
             names = [f"{site}.{name}" for name, _ in block.named_parameters()]
             if not head.issuperset(names):

@@ -102,15 +102,15 @@ class Chain:
             memory_format = torch.channels_last
         shapes = input_shapes(self.layers, self._shape)
         by_layer = split(self.layers, thetas)
-        for layer, shape, part in zip(self.layers, shapes, by_layer, strict=True):
+        for layer, shape, parameters in zip(self.layers, shapes, by_layer, strict=True):
             match layer:
                 case Conv():
-                    weight, bias = part
+                    weight, bias = parameters
                     weight = weight.flatten(0, 1)
                     weight = weight.to(memory_format=memory_format, copy=True)
                     packed.append((weight, bias.flatten().clone()))
                 case Linear():
-                    weight, bias = part
+                    weight, bias = parameters
                     weight = torch.unflatten(weight, 2, shape)
                     weight = weight.movedim(2, -1).flatten(2)
                     packed.append((weight.clone(), bias.unsqueeze(1).clone()))
@@ -122,13 +122,13 @@ class Chain:
         """The inverse of `pack`: a fresh [K, d], for parameters or their gradients."""
         flat = []
         shapes = input_shapes(self.layers, self._shape)
-        for layer, shape, part in zip(self.layers, shapes, packed, strict=True):
+        for layer, shape, parameters in zip(self.layers, shapes, packed, strict=True):
             match layer:
                 case Conv():
-                    weight, bias = part
+                    weight, bias = parameters
                     flat += [weight.reshape(clients, -1), bias.view(clients, -1)]
                 case Linear():
-                    weight, bias = part
+                    weight, bias = parameters
                     # In memory the channels come last.
                     weight = torch.unflatten(weight, 2, (*shape[1:], shape[0]))
                     weight = weight.movedim(-1, 2)
@@ -150,7 +150,7 @@ class Chain:
         pooled: Tensor | None = None
         for index in reversed(range(len(saved))):
             layer = self.layers[index]
-            before, part = backward(
+            before, gradient = backward(
                 layer,
                 packed[index],
                 saved[index],
@@ -160,7 +160,7 @@ class Chain:
             )
             pooled = slope if isinstance(layer, Pool) else None
             slope = before
-            gradients.append(part)
+            gradients.append(gradient)
         return gradients[::-1]
 
     @property

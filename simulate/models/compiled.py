@@ -43,11 +43,11 @@ def compiled(source: Modular, module: nn.Module) -> Compiled | None:
     shape = source.input_shape
     layers: list[Layer] = []
     is_flat = len(shape) == 1
-    for part in _parts(module):
-        if type(part) is nn.Flatten and (part.start_dim, part.end_dim) == (1, -1):
+    for inner in _parts(module):
+        if type(inner) is nn.Flatten and (inner.start_dim, inner.end_dim) == (1, -1):
             is_flat = True
             continue
-        layer = _layer(part)
+        layer = _layer(inner)
         if layer is None or (isinstance(layer, Linear) and not is_flat):
             return None
         if isinstance(layer, Conv | Pool) and (is_flat or len(shape) != 3):
@@ -66,8 +66,8 @@ def compiled(source: Modular, module: nn.Module) -> Compiled | None:
 def _parts(module: nn.Module) -> Iterator[nn.Module]:
     """The innermost modules in the order of execution; only sequences are opened."""
     if _calls_only(module, nn.Sequential):
-        for part in module.children():
-            yield from _parts(part)
+        for child in module.children():
+            yield from _parts(child)
         return
     is_idle = type(module) is nn.Dropout and module.p == 0
     if type(module) is not nn.Identity and not is_idle:
@@ -81,46 +81,55 @@ def _calls_only(module: nn.Module, kind: type[nn.Module]) -> bool:
     return is_same and not any(hooks) and "forward" not in vars(module)
 
 
-def _layer(part: nn.Module) -> Layer | None:
+def _layer(module: nn.Module) -> Layer | None:
     """The layer that computes the same; None for other modules."""
-    if not _calls_only(part, type(part)):
+    if not _calls_only(module, type(module)):
         return None
-    if type(part) is nn.ReLU:
+    if type(module) is nn.ReLU:
         return Relu()
-    if type(part) is nn.LeakyReLU and part.negative_slope > 0:
-        return Relu(part.negative_slope)
-    if type(part) is nn.Linear and part.bias is not None:
-        return Linear(part.in_features, part.out_features)
-    if type(part) is nn.MaxPool2d and not part.ceil_mode and not part.return_indices:
-        sizes = (part.kernel_size, part.stride, part.padding, part.dilation)
+    if type(module) is nn.LeakyReLU and module.negative_slope > 0:
+        return Relu(module.negative_slope)
+    if type(module) is nn.Linear and module.bias is not None:
+        return Linear(module.in_features, module.out_features)
+    if (
+        type(module) is nn.MaxPool2d
+        and not module.ceil_mode
+        and not module.return_indices
+    ):
+        sizes = (module.kernel_size, module.stride, module.padding, module.dilation)
         is_plain = list(map(_pair, sizes)) == [(2, 2), (2, 2), (0, 0), (1, 1)]
         if is_plain:
             return Pool()
         return None
-    if type(part) is nn.Conv2d:
-        return _conv(part)
+    if type(module) is nn.Conv2d:
+        return _conv(module)
     return None
 
 
-def _conv(part: nn.Conv2d) -> Conv | None:
+def _conv(convolution: nn.Conv2d) -> Conv | None:
     """A square convolution of stride one with a bias; None for others."""
-    padding = part.padding
+    padding = convolution.padding
     if isinstance(padding, str):
-        size = part.kernel_size[0]
+        size = convolution.kernel_size[0]
         if padding == "same" and size % 2 == 0:
             return None  # PyTorch pads one side more
         padding = (size // 2, size // 2) if padding == "same" else (0, 0)
     is_plain = (
-        part.stride == (1, 1)
-        and part.dilation == (1, 1)
-        and part.groups == 1
-        and part.padding_mode == "zeros"
-        and part.bias is not None
-        and len(set(part.kernel_size)) == len(set(padding)) == 1
+        convolution.stride == (1, 1)
+        and convolution.dilation == (1, 1)
+        and convolution.groups == 1
+        and convolution.padding_mode == "zeros"
+        and convolution.bias is not None
+        and len(set(convolution.kernel_size)) == len(set(padding)) == 1
     )
     if not is_plain:
         return None
-    return Conv(part.in_channels, part.out_channels, part.kernel_size[0], padding[0])
+    return Conv(
+        convolution.in_channels,
+        convolution.out_channels,
+        convolution.kernel_size[0],
+        padding[0],
+    )
 
 
 def _pair(value: int | tuple[int, int]) -> tuple[int, int]:

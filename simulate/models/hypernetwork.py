@@ -113,5 +113,7 @@ def fresh_embedding(generator: torch.Generator) -> Tensor:
 
 def spreads(shapes: Shapes, start: Tensor) -> Tensor:
     """Standard deviation of the tensor that each parameter belongs to [d]."""
-    parts = torch.split(start, [math.prod(shape) for _, shape in shapes])
-    return torch.cat([part.std(correction=0).expand(len(part)) for part in parts])
+    tensors = torch.split(start, [math.prod(shape) for _, shape in shapes])
+    return torch.cat(
+        [tensor.std(correction=0).expand(len(tensor)) for tensor in tensors]
+    )

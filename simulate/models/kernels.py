@@ -35,11 +35,11 @@ def forward(layers: Layers, packed: Packed, x: Tensor) -> tuple[Tensor, list[Par
     else:
         value = x.transpose(0, 1).flatten(1, 2)
     saved: list[Parts] = []
-    for layer, part in zip(layers, packed, strict=True):
+    for layer, parameters in zip(layers, packed, strict=True):
         match layer:
             case Conv():
                 saved.append((value,))
-                weight, bias = part
+                weight, bias = parameters
                 value = functional.conv2d(
                     value, weight, bias, padding=layer.padding, groups=len(x)
                 )
@@ -60,7 +60,7 @@ def forward(layers: Layers, packed: Packed, x: Tensor) -> tuple[Tensor, list[Par
                     images = torch.unflatten(value, 1, (len(x), -1))
                     features = images.permute(1, 0, 3, 4, 2).flatten(2)
                 saved.append((features, value))
-                value = torch.baddbmm(part[1], features, part[0].mT)
+                value = torch.baddbmm(parameters[1], features, parameters[0].mT)
     return value, saved
 
 
@@ -77,7 +77,7 @@ def slopes(logits: Tensor, y: Tensor) -> Tensor:
 
 def backward(
     layer: Layer,
-    part: Parts,
+    parameters: Parts,
     saved: Parts,
     slope: Tensor,
     *,
@@ -88,7 +88,7 @@ def backward(
 
     Args:
         layer: of several clients.
-        part: its packed parameters.
+        parameters: its packed parameters.
         saved: what its forward pass has kept.
         slope: gradient with respect to its output.
         is_needed: whether the gradient by the input is; else it is unspecified.
@@ -97,7 +97,9 @@ def backward(
     match layer:
         case Conv():
             mask = [is_needed, True, pooled is None]
-            before, weight, bias = _conv_backward(layer, part, saved[0], slope, mask)
+            before, weight, bias = _conv_backward(
+                layer, parameters, saved[0], slope, mask
+            )
             # A pooling only moves slopes, and those before it are fewer to sum.
             if pooled is not None:
                 bias = pooled.sum((0, 2, 3))
@@ -105,18 +107,20 @@ def backward(
         case Linear():
             gradients = (slope.mT @ saved[0], slope.sum(1, keepdim=True))
             if is_needed:
-                slope = slope_before(layer, part, saved, slope)
+                slope = slope_before(layer, parameters, saved, slope)
             return slope, gradients
         case _:
-            return slope_before(layer, part, saved, slope), ()
+            return slope_before(layer, parameters, saved, slope), ()
 
 
-def slope_before(layer: Layer, part: Parts, saved: Parts, slope: Tensor) -> Tensor:
+def slope_before(
+    layer: Layer, parameters: Parts, saved: Parts, slope: Tensor
+) -> Tensor:
     """Gradient with respect to the input of a layer."""
     match layer:
         case Conv():
             mask = [True, False, False]
-            before, *_ = _conv_backward(layer, part, saved[0], slope, mask)
+            before, *_ = _conv_backward(layer, parameters, saved[0], slope, mask)
         case Pool():
             x, where = saved
             before = _ops.max_pool2d_with_indices_backward(
@@ -128,7 +132,7 @@ def slope_before(layer: Layer, part: Parts, saved: Parts, slope: Tensor) -> Tens
             before = _ops.leaky_relu_backward(slope, saved[0], leak, True)
         case Linear():
             x = saved[1]
-            before = slope @ part[0]
+            before = slope @ parameters[0]
             if x.dim() == _IMAGE_DIMENSIONS:
                 # [K, B, H * W * C] as x [B, K * C, H, W].
                 images = torch.unflatten(before, 2, (*x.shape[2:], -1))
@@ -138,10 +142,10 @@ def slope_before(layer: Layer, part: Parts, saved: Parts, slope: Tensor) -> Tens
 
 
 def _conv_backward(
-    layer: Conv, part: Parts, x: Tensor, slope: Tensor, mask: list[bool]
+    layer: Conv, parameters: Parts, x: Tensor, slope: Tensor, mask: list[bool]
 ) -> tuple[Tensor, ...]:
     """Gradients of a grouped convolution by input, weight and bias, where masked."""
-    weight, bias = part
+    weight, bias = parameters
     gradients: tuple[Tensor, ...] = _ops.convolution_backward(
         slope,
         x,

@@ -69,9 +69,9 @@ def shape_after(layer: Layer, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Shape of a record after the layer, given that before it (no batch dimension)."""
     match layer:
         case Conv(_, outputs, size, padding):
-            return (outputs, *(side + 2 * padding - size + 1 for side in shape[1:]))
+            return (outputs, *(length + 2 * padding - size + 1 for length in shape[1:]))
         case Pool():
-            return (shape[0], *(side // 2 for side in shape[1:]))
+            return (shape[0], *(length // 2 for length in shape[1:]))
         case Linear(_, outputs):
             return (outputs,)
         case _:
@@ -118,8 +118,8 @@ def split(layers: tuple[Layer, ...], theta: Tensor) -> list[tuple[Tensor, ...]]:
     models = theta.shape[:-1]
     split_layers = []
     for parameter_shapes in layer_shapes:
-        parts = [next(views).view(*models, *shape) for shape in parameter_shapes]
-        split_layers.append(tuple(parts))
+        parameters = [next(views).view(*models, *shape) for shape in parameter_shapes]
+        split_layers.append(tuple(parameters))
     return split_layers
 
 
@@ -130,28 +130,28 @@ def initial(layers: tuple[Layer, ...], generator: torch.Generator) -> Tensor:
     weights of a sixth of this variance; docs/evidence/gdpfed-readings.md compares the
     two.
     """
-    parts = []
+    vectors = []
     for weight, bias in filter(None, map(shapes, layers)):
         values = torch.empty(weight, device=generator.device)
         nn.init.kaiming_normal_(values, nonlinearity="relu", generator=generator)
-        parts += [values.flatten(), values.new_zeros(bias)]
-    return torch.cat(parts)
+        vectors += [values.flatten(), values.new_zeros(bias)]
+    return torch.cat(vectors)
 
 
 def module(layers: tuple[Layer, ...]) -> nn.Sequential:
     """The same network as a plain `torch.nn.Sequential`, for checks and for export."""
-    parts: list[nn.Module] = []
+    modules: list[nn.Module] = []
     for layer in layers:
         match layer:
             case Conv(inputs, outputs, size, padding):
-                parts.append(nn.Conv2d(inputs, outputs, size, padding=padding))
+                modules.append(nn.Conv2d(inputs, outputs, size, padding=padding))
             case Pool():
-                parts.append(nn.MaxPool2d(2))
+                modules.append(nn.MaxPool2d(2))
             case Relu(leak):
-                parts.append(nn.LeakyReLU(leak) if leak else nn.ReLU())
+                modules.append(nn.LeakyReLU(leak) if leak else nn.ReLU())
             case Linear(inputs, outputs):
-                parts += [nn.Flatten(), nn.Linear(inputs, outputs)]
-    return nn.Sequential(*parts)
+                modules += [nn.Flatten(), nn.Linear(inputs, outputs)]
+    return nn.Sequential(*modules)
 
 
 def forward(layers: tuple[Layer, ...], theta: Tensor, x: Tensor) -> Tensor:
@@ -167,12 +167,12 @@ def forward(layers: tuple[Layer, ...], theta: Tensor, x: Tensor) -> Tensor:
 
 def _forward_block(steps: list[Step], x: Tensor) -> Tensor:
     """Logits of one model on one block of records."""
-    for layer, part in steps:
+    for layer, parameters in steps:
         match layer:
             case Conv():
                 x = x.contiguous(memory_format=torch.channels_last)
-                weight = part[0].contiguous(memory_format=torch.channels_last)
-                x = functional.conv2d(x, weight, part[1], padding=layer.padding)
+                weight = parameters[0].contiguous(memory_format=torch.channels_last)
+                x = functional.conv2d(x, weight, parameters[1], padding=layer.padding)
             case Pool():
                 x = functional.max_pool2d(
                     x.contiguous(memory_format=torch.channels_last), 2
@@ -180,7 +180,7 @@ def _forward_block(steps: list[Step], x: Tensor) -> Tensor:
             case Relu(leak):
                 x = functional.leaky_relu(x, leak) if leak else x.relu()
             case Linear():
-                x = functional.linear(x.flatten(1), *part)
+                x = functional.linear(x.flatten(1), *parameters)
     return x
 
 
@@ -202,11 +202,11 @@ def forward_each(layers: tuple[Layer, ...], thetas: Tensor, x: Tensor) -> Tensor
     images = x.dim() == CLIENT_IMAGE_DIMENSIONS
     if images:
         x = _as_images(x.transpose(0, 1).flatten(1, 2))
-    for layer, part in zip(layers, split(layers, thetas), strict=True):
+    for layer, parameters in zip(layers, split(layers, thetas), strict=True):
         match layer:
             case Conv():
-                weight = _as_images(part[0].flatten(0, 1))
-                bias = part[1].flatten()
+                weight = _as_images(parameters[0].flatten(0, 1))
+                bias = parameters[1].flatten()
                 x = functional.conv2d(
                     x, weight, bias, padding=layer.padding, groups=models
                 )
@@ -218,7 +218,7 @@ def forward_each(layers: tuple[Layer, ...], thetas: Tensor, x: Tensor) -> Tensor
                 if images:
                     x = torch.unflatten(x, 1, (models, -1)).transpose(0, 1)
                     images = False
-                weight, bias = part
+                weight, bias = parameters
                 x = torch.baddbmm(
                     bias.unsqueeze(1), x.flatten(2), weight.transpose(1, 2)
                 )

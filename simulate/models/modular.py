@@ -94,17 +94,17 @@ class Modular:
     def head(self) -> slice:
         """Slice of the flat vector with the last dense layer, weight and bias."""
         named = self._template.named_modules()
-        dense = [name for name, part in named if isinstance(part, nn.Linear)]
+        dense = [name for name, layer in named if isinstance(layer, nn.Linear)]
         if not dense:
             rule = "must have a torch.nn.Linear, its last one being the personal head"
             raise InputError.one("model", rule, self.name)
         names = [name for name, _ in self.shapes]
-        first = names.index(f"{dense[-1]}.weight")
-        end = first + 1
+        weight_index = names.index(f"{dense[-1]}.weight")
+        end = weight_index + 1
         if f"{dense[-1]}.bias" in names:
             end += 1  # the bias comes right after the weight
-        begin = sum(self._sizes[:first])
-        return slice(begin, begin + sum(self._sizes[first:end]))
+        begin = sum(self._sizes[:weight_index])
+        return slice(begin, begin + sum(self._sizes[weight_index:end]))
 
     def initial(self, generator: torch.Generator) -> Tensor:
         """Fresh parameters [d], float32, as the module initialises or loads them.
@@ -160,21 +160,21 @@ class Modular:
     def pack(self, thetas: Tensor) -> Packed:
         """A copy of parameters [K, d]: a tensor [K, ...] each, in the faster format."""
         packed: Packed = []
-        parts = torch.split(thetas, self._sizes, 1)
-        for (_, shape), part in zip(self.shapes, parts, strict=True):
-            part = part.view(len(part), *shape)
-            packed.append((_laid_out(part, self.channels_last),))
+        flat_tensors = torch.split(thetas, self._sizes, 1)
+        for (_, shape), tensor in zip(self.shapes, flat_tensors, strict=True):
+            tensor = tensor.view(len(tensor), *shape)
+            packed.append((_laid_out(tensor, self.channels_last),))
         return packed
 
     def unpack(self, packed: Packed, clients: int) -> Tensor:
         """The inverse of `pack`: a fresh [K, d]."""
-        return torch.cat([part.reshape(clients, -1) for (part,) in packed], 1)
+        return torch.cat([tensor.reshape(clients, -1) for (tensor,) in packed], 1)
 
     def packed_gradients(self, packed: Packed, x: Tensor, y: Tensor) -> Packed:
         """Gradient of each client's mean loss over its unpadded rows."""
         gradients = []
         for client, (records, labels) in enumerate(zip(x, y, strict=True)):
-            tensors = [part[client].detach() for (part,) in packed]
+            tensors = [tensor[client].detach() for (tensor,) in packed]
             present = labels >= 0
             # A selection copies the records, so it is left out where all are present.
             if not present.all():
@@ -182,8 +182,11 @@ class Modular:
                 labels = labels[present]
             gradients.append(self._gradient(tensors, records, labels))
         if len(gradients) == 1:
-            return [(part.unsqueeze(0),) for part in gradients[0]]  # without a copy
-        return [(torch.stack(parts),) for parts in zip(*gradients, strict=True)]
+            return [(tensor.unsqueeze(0),) for tensor in gradients[0]]  # without a copy
+        return [
+            (torch.stack(of_parameter),)
+            for of_parameter in zip(*gradients, strict=True)
+        ]
 
     def clipped_sum(
         self, theta: Tensor, x: Tensor, y: Tensor, clipping_norm: float
@@ -271,10 +274,10 @@ class Modular:
 
             # Storage for the parameters, without Module.to_empty, which would load
             # SymPy.
-            for part in module.modules():
-                for name, template in list(part.named_parameters(recurse=False)):
+            for submodule in module.modules():
+                for name, template in list(submodule.named_parameters(recurse=False)):
                     storage = torch.empty(template.shape, dtype=template.dtype)
-                    setattr(part, name, nn.Parameter(storage))
+                    setattr(submodule, name, nn.Parameter(storage))
 
             copies["training"] = (module, list(module.parameters()))
         module, parameters = copies["training"]
@@ -325,9 +328,9 @@ class Modular:
     def _all(self, theta: Tensor) -> dict[str, Tensor]:
         """The tensors of a flat vector [d] and the buffers, by name, for one call."""
         tensors: dict[str, Tensor] = {}
-        parts = torch.split(theta, self._sizes)
-        for (name, shape), part in zip(self.shapes, parts, strict=True):
-            tensors[name] = self._for_one_call(part.view(shape))
+        flat_tensors = torch.split(theta, self._sizes)
+        for (name, shape), tensor in zip(self.shapes, flat_tensors, strict=True):
+            tensors[name] = self._for_one_call(tensor.view(shape))
         for name, value in self._constants.items():
             tensors[name] = self._for_one_call(value.to(theta.device))
         return tensors
@@ -346,7 +349,7 @@ class Modular:
     ) -> tuple[Tensor, ...]:
         """Gradient of the mean loss of one client's records; 0 without records."""
         if not len(y):
-            return tuple(torch.zeros_like(part) for part in tensors)
+            return tuple(torch.zeros_like(tensor) for tensor in tensors)
         module, parameters = self._training_copy()
         for parameter, value in zip(parameters, tensors, strict=True):
             parameter.data = self._for_one_call(value)
@@ -381,16 +384,16 @@ def _outside_transforms(build: Callable[[], T]) -> T:
         return thread.submit(build).result()
 
 
-def _laid_out(part: Tensor, channels_last: bool) -> Tensor:
+def _laid_out(tensor: Tensor, channels_last: bool) -> Tensor:
     """A copy of a parameter tensor [K, ...]; narrow kernels in `channels_last`."""
-    is_kernel = part.dim() == KERNEL_DIMENSIONS
-    if not channels_last or not is_kernel or part.shape[1] >= WIDE:
-        return part.clone(memory_format=torch.contiguous_format)
+    is_kernel = tensor.dim() == KERNEL_DIMENSIONS
+    if not channels_last or not is_kernel or tensor.shape[1] >= WIDE:
+        return tensor.clone(memory_format=torch.contiguous_format)
 
     # Each client's kernels are stored with the inputs last, in the order of dimensions
     # that the name of the format promises: [K, outputs, H, W, inputs] in memory.
-    last = part.movedim(2, 4).clone(memory_format=torch.contiguous_format)
-    return last.movedim(4, 2)
+    inputs_last = tensor.movedim(2, 4).clone(memory_format=torch.contiguous_format)
+    return inputs_last.movedim(4, 2)
 
 
 def _laid_out_images(x: Tensor, channels_last: bool) -> Tensor:

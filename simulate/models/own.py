@@ -81,7 +81,9 @@ class OwnModel:
     def parameters(self) -> int:
         """Number of trainable parameters, which a plan calls ``model.parameters``."""
         return sum(
-            part.numel() for part in self._seeded().parameters() if part.requires_grad
+            parameter.numel()
+            for parameter in self._seeded().parameters()
+            if parameter.requires_grad
         )
 
     def check(self, data: Data | None) -> None:
@@ -183,11 +185,11 @@ def _warn_of_softmax(label: str) -> None:
 
 def frozen_as_buffers(module: nn.Module) -> nn.Module:
     """The module with its frozen parameters as buffers, changed in place."""
-    for part in module.modules():
-        for name, value in list(part.named_parameters(recurse=False)):
+    for submodule in module.modules():
+        for name, value in list(submodule.named_parameters(recurse=False)):
             if not value.requires_grad:
-                delattr(part, name)
-                part.register_buffer(name, value.detach())
+                delattr(submodule, name)
+                submodule.register_buffer(name, value.detach())
     return module
 
 

@@ -100,8 +100,8 @@ def without_batch_norm(module: nn.Module) -> nn.Module:
             norm.weight = module.weight
             norm.bias = module.bias
         return norm
-    for name, part in module.named_children():
-        setattr(module, name, without_batch_norm(part))
+    for name, child in module.named_children():
+        setattr(module, name, without_batch_norm(child))
     return module
 
 
@@ -127,13 +127,13 @@ def value_faults(module: nn.Module) -> Iterator[Fault]:
 
 def structure_faults(module: nn.Module) -> Iterator[Fault]:
     """Faults that the module's parts show without being run."""
-    for name, part in module.named_modules():
-        if isinstance(part, nn.modules.batchnorm._BatchNorm):
+    for name, submodule in module.named_modules():
+        if isinstance(submodule, nn.modules.batchnorm._BatchNorm):
             rule = (
                 "must have no batch normalisation, which mixes records; use nn.GroupNorm "
                 "(--fix)"
             )
-            yield Fault("model", rule, f"{type(part).__name__} {name or 'itself'}")
+            yield Fault("model", rule, f"{type(submodule).__name__} {name or 'itself'}")
     parameters = dict(module.named_parameters())
     if not parameters:
         yield Fault("model", "must have parameters", 0)
@@ -156,8 +156,8 @@ def _has_dropout(module: nn.Module) -> bool:
 
     The probability is called ``p``, or something with ``drop`` in attention and others.
     """
-    for part in module.modules():
-        for name, value in vars(part).items():
+    for submodule in module.modules():
+        for name, value in vars(submodule).items():
             is_named = "drop" in name or name == "p"
             if is_named and isinstance(value, float) and 0 < value <= 1:
                 return True
@@ -342,18 +342,18 @@ def _loss_faults(outputs: Tensor, probe: Probe, *, by_record: bool) -> list[Faul
         return [Fault("loss", rule, error_line(error))]
     if not loss.requires_grad:
         return [Fault("loss", "must be differentiable in the outputs", "no gradient")]
-    whole = float(loss.detach())
-    if not math.isfinite(whole):
-        return [Fault("loss", "must be finite on made-up records", whole)]
+    batch_loss = float(loss.detach())
+    if not math.isfinite(batch_loss):
+        return [Fault("loss", "must be finite on made-up records", batch_loss)]
     # Records of one client would else decide what the losses of others draw.
     has_drawn = not torch.equal(process, torch.default_generator.get_state())
     if has_drawn or not torch.equal(loss, objective(outputs, y)):
         rule = "must give the same loss each time, without random numbers"
-        return [Fault("loss", rule, whole)]
+        return [Fault("loss", rule, batch_loss)]
     mean = sum(losses) / len(losses)
-    if by_record and abs(mean - whole) > _TOLERANCE * max(1.0, abs(mean)):
+    if by_record and abs(mean - batch_loss) > _TOLERANCE * max(1.0, abs(mean)):
         rule = "must be the mean of the losses of single records where records are protected"
-        return [Fault("loss", rule, f"{whole:.6g} and a mean of {mean:.6g}")]
+        return [Fault("loss", rule, f"{batch_loss:.6g} and a mean of {mean:.6g}")]
     return []
 
 
@@ -362,7 +362,9 @@ def _gradient_faults(
 ) -> list[Fault]:
     """Parameters without a gradient, and a backward pass that fails."""
     trainable = {
-        name: part for name, part in module.named_parameters() if part.requires_grad
+        name: parameter
+        for name, parameter in module.named_parameters()
+        if parameter.requires_grad
     }
     if not trainable:
         return []
@@ -413,7 +415,7 @@ def _total(gradients: Sequence[Tensor | None]) -> Tensor:
     return torch.stack(present).sum(0) if present else torch.zeros(())
 
 
-def close(first: Tensor, second: Tensor) -> bool:
+def close(result: Tensor, reference: Tensor) -> bool:
     """Whether two results differ by rounding only."""
-    scale = max(1.0, float(second.detach().abs().max()))
-    return bool((first - second).abs().max() <= _TOLERANCE * scale)
+    scale = max(1.0, float(reference.detach().abs().max()))
+    return bool((result - reference).abs().max() <= _TOLERANCE * scale)

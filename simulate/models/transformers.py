@@ -83,9 +83,9 @@ def vit(
     """
     config = _config(name, folder, "vit", classes)
     channels = config.num_channels
-    side = config.image_size
-    shape = shape or (channels, side, side)
-    wrap = partial(Vit, channels=channels, side=side)
+    image_side = config.image_size
+    shape = shape or (channels, image_side, image_side)
+    wrap = partial(Vit, channels=channels, side=image_side)
     return _modular(name, folder, shape, config, "ImageClassification", wrap)
 
 

@@ -138,11 +138,11 @@ def client_gradients(experiment: Experiment, theta: Tensor, records: Records) ->
     """Gradients [K, d] of the clients' mean losses over their records, in chunks."""
     x, y = records
     step = max(1, GRADIENT_VALUES // len(theta))
-    parts = []
+    of_chunks = []
     for start in range(0, len(y), step):
         chunk = slice(start, start + step)
         thetas = theta.expand(len(y[chunk]), -1)
-        parts.append(
+        of_chunks.append(
             gradients(
                 experiment.model,
                 thetas,
@@ -151,7 +151,7 @@ def client_gradients(experiment: Experiment, theta: Tensor, records: Records) ->
                 workers=experiment.workers,
             )
         )
-    return torch.cat(parts)
+    return torch.cat(of_chunks)
 
 
 def _loss(experiment: Experiment, theta: Tensor, records: Records) -> Estimate:

@@ -243,7 +243,7 @@ def measured_constants(
         low=math.sqrt(max(square.low, 0.0)),
         high=math.sqrt(max(square.high, 0.0)),
     )
-    clients = sum(len(part) for part in experiment.partition.members)
+    clients = sum(len(members) for members in experiment.partition.members)
     source = (
         f"{pilot.rounds} rounds, {len(norms) // len(observations)} of {clients} clients "
         f"per round, data set {experiment.data.name}, partition {pilot.partition}, "

@@ -162,12 +162,12 @@ def search_recipe(
         return setting, Trial(recipe=recipe(params), share=share, seed=run_seed)
 
     varied = space(default)
-    first = {name: getattr(default, name) for name in varied}
+    first_trial = {name: getattr(default, name) for name in varied}
     plain = setting.model_dump(mode="json", exclude={"data_dir"})
     identity = {"setting": plain, "seed": seed, "shifts": [], "sampler": "tpe"}
     tried = search(
         folder / STORAGE,
-        {"recipe": Problem(varied, first, rungs, STARTUP)},
+        {"recipe": Problem(varied, first_trial, rungs, STARTUP)},
         task,
         accuracy,
         identity=digest(identity),

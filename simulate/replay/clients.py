@@ -65,11 +65,11 @@ class ClientTraining:
         batches = mini_batches(self._world, self._round, [self._client], [self.batches])
         examples = list(batches)
 
-        def slope(now: Tensor, step: int, moves: Tensor | bool) -> Tensor:
+        def slope(theta: Tensor, step: int, moves: Tensor | bool) -> Tensor:
             """The noisy sum of clipped gradients of single records, over the batch."""
             self.clipped.total = self.noise[step]
             for record in _single_records(examples[step]):
-                gradient = gradients(self._world, now[None], record, self._rounding)
+                gradient = gradients(self._world, theta[None], record, self._rounding)
                 self.clipped.add(gradient[0])
             return (self.clipped.total / self.size).float() * moves
 
@@ -89,7 +89,7 @@ class ClientTraining:
         """What the noise alone moves, times the batch [d]; SGD is linear in it."""
         still = torch.zeros_like(self._theta, dtype=torch.float64)
 
-        def slope(now: Tensor, step: int, moves: Tensor | bool) -> Tensor:
+        def slope(theta: Tensor, step: int, moves: Tensor | bool) -> Tensor:
             return self.noise[step] * moves
 
         return descended(self._world.plan, self._round, still, slope, self.factors)
@@ -137,7 +137,7 @@ def _with_evidence(
         sent_noise: the noise in it, times the batch [k].
         excluded: whether its update was not finite.
     """
-    [part] = line.parts
+    [contribution] = line.parts
     coordinates = torch.from_numpy(world.released(line.record.round))
     without_noise = sent_noise - vector.double() * training.size
     without_noise = without_noise / learning_rate(world.plan, line.record.round)
@@ -152,16 +152,18 @@ def _with_evidence(
     changes = {
         "noise_sum_squares": sum(drawn),
         "residual": residual,
-        "shares": (part.share.model_copy(update=evidence),),
+        "shares": (contribution.share.model_copy(update=evidence),),
     }
     return line.record.model_copy(update=changes)
 
 
-def kept_by(world: World, start: Start, part: Part, movement: Tensor) -> Tensor | None:
+def kept_by(
+    world: World, start: Start, contribution: Part, movement: Tensor
+) -> Tensor | None:
     """What a client keeps for itself after its own part moved [d]; None for nothing."""
     if not world.recipe.personal:
         return None
-    return start.of_client(int(part.clients[0])) - start.theta + movement
+    return start.of_client(int(contribution.clients[0])) - start.theta + movement
 
 
 def _single_records(batch: Batch) -> list[Batch]:

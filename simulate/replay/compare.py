@@ -241,11 +241,11 @@ class Comparisons:
     def _first_difference(self) -> str:
         """The difference of the earliest round, and how many more there are."""
         # What is of no round follows from the rounds, so it comes last.
-        first = min(self.differences, key=lambda fault: fault.round or math.inf)
-        where = f"round {first.round}: " if first.round else ""
+        earliest = min(self.differences, key=lambda fault: fault.round or math.inf)
+        where = f"round {earliest.round}: " if earliest.round else ""
         further = len(self.differences) - 1
         ending = f" and {further} more differences" if further else ""
-        return f"{where}{first.name}: {first.detail}{ending}"
+        return f"{where}{earliest.name}: {earliest.detail}{ending}"
 
 
 def recorded_and_replayed(recorded: object, replayed: object) -> str:

@@ -52,9 +52,9 @@ def drawn_cohort(
     if not OWN_DRAWS.fullmatch(law):
         return SamplingLaw(law).law.draw(source, clients, ratio, round_)
     sizes = tuple[int, ...](getattr(clients, "parts", (clients,)))
-    part = (round_ - 1) % len(sizes)
-    members = sizes[part]
-    places = sum(sizes[:part]) + np.arange(members)
+    turn_index = (round_ - 1) % len(sizes)
+    members = sizes[turn_index]
+    places = sum(sizes[:turn_index]) + np.arange(members)
     if law == "full":
         return places
     if law == "fixed_size":
@@ -68,20 +68,20 @@ def drawn_cohort(
 
 def executed_ratio(law: str, clients: int, ratio: float) -> float:
     """The ratio of a law; a cohort of fixed size has a whole number of clients."""
-    whole = round(clients * ratio) / clients
+    whole_ratio = round(clients * ratio) / clients
     if law == "full":
         return 1.0
-    if law == "fixed_size" and not math.isclose(whole, ratio, rel_tol=1e-9):
-        return whole
+    if law == "fixed_size" and not math.isclose(whole_ratio, ratio, rel_tol=1e-9):
+        return whole_ratio
     return ratio
 
 
 def turn(clients: int, ratio: float, round_: int) -> np.ndarray:
     """Sorted positions where clients take turns, clients * ratio of them per round."""
-    first, last = (
+    start, end = (
         math.floor(clients * ratio * number + 1e-9) for number in (round_ - 1, round_)
     )
-    return np.sort(np.arange(first, last) % clients)
+    return np.sort(np.arange(start, end) % clients)
 
 
 def epochs(

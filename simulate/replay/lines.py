@@ -55,10 +55,10 @@ def planned_lines(
         recorded: the run's lines of the round, which name the participants where
             cohorts are drawn with a key that is not known.
     """
-    parts = list(_parts(world, round_, recorded))
-    releases = [parts]
+    contributions = list(_parts(world, round_, recorded))
+    releases = [contributions]
     if world.recipe.release != "joint":
-        releases = [[part] for part in parts]
+        releases = [[contribution] for contribution in contributions]
     released = world.released(round_)
     return [
         _planned_line(world, round_, index, parts_of_release, released)
@@ -67,17 +67,21 @@ def planned_lines(
 
 
 def _planned_line(
-    world: World, round_: int, index: int, parts: list[Part], released: np.ndarray
+    world: World,
+    round_: int,
+    index: int,
+    contributions: list[Part],
+    released: np.ndarray,
 ) -> Line:
     """The line of one release, from its parts and the released coordinates [k]."""
     by_client = world.recipe.release == "per_client"
     noisy = world.recipe.noisy
-    steps = parts[0].group.steps or 1
+    steps = contributions[0].group.steps or 1
 
     # A client that adds noise itself draws it from a stream of its own.
     stream: tuple[int, ...] = (NOISE, round_, index)
     if by_client:
-        stream = (RECORD_NOISE, round_, int(parts[0].clients[0]))
+        stream = (RECORD_NOISE, round_, int(contributions[0].clients[0]))
     noise_state = ""
     if noisy and not world.secret:
         source = world.source(*stream)
@@ -98,7 +102,8 @@ def _planned_line(
     dimension = 0
     if noisy:
         std = max(
-            part.group.noise_multiplier * (part.share.clip_bound or 0) for part in parts
+            contribution.group.noise_multiplier * (contribution.share.clip_bound or 0)
+            for contribution in contributions
         )
         # An adaptive clipping norm needs one more number: the count of small updates.
         dimension = (len(released) + (world.plan.clipping is not None)) * steps
@@ -120,9 +125,9 @@ def _planned_line(
         dimension=dimension,
         noise_sum_squares=0.0,
         noise_state=noise_state,
-        shares=tuple(part.share for part in parts),
+        shares=tuple(contribution.share for contribution in contributions),
     )
-    return Line(record, parts, stream)
+    return Line(record, contributions, stream)
 
 
 def _parts(

@@ -89,11 +89,11 @@ def final_vector(folder: Path, model: Model | None = None) -> FinalVector:
     stored = stored_releases(folder, plan, ledger)
     algorithm = algorithm_of(plan, record)
     built = model_of(record, plan, folder, stored.header.parameters, model)
-    first, origin = first_vector(algorithm, built, record, stored)
+    initial, origin = first_vector(algorithm, built, record, stored)
     rounds = round_releases(stored, ledger, algorithm, members_of(folder, plan))
-    states = models_after(algorithm, built, record.simulation_seed, first, rounds)
-    [last] = deque(states, maxlen=1)
-    return FinalVector(last.released(algorithm), origin, algorithm, last)
+    states = models_after(algorithm, built, record.simulation_seed, initial, rounds)
+    [final_state] = deque(states, maxlen=1)
+    return FinalVector(final_state.released(algorithm), origin, algorithm, final_state)
 
 
 def algorithm_of(plan: Plan, record: RunRecord) -> Algorithm:

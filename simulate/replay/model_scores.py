@@ -37,10 +37,10 @@ class ModelScores:
         self._world = world
         self._algorithm = algorithm
         self._claimed_points = {point.round: point for point in record.metrics}
-        parts = world.parts
+        run_parts = world.parts
         # Test records of each round after which the model is evaluated.
         self._due = evaluations(
-            world.plan, parts.partition, len(parts.data.test_y), world.seed
+            world.plan, run_parts.partition, len(run_parts.data.test_y), world.seed
         )
         claimed_rounds = sorted(self._claimed_points)
         comparisons.equal(0, "evaluated rounds", claimed_rounds, [*self._due])

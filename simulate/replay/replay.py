@@ -173,8 +173,8 @@ class Replay:
             )
             return None
 
-        parts = own_parts.parts_of(self.record, self.plan, data_dir, self.folder)
-        if parts.model.stochastic:
+        run_parts = own_parts.parts_of(self.record, self.plan, data_dir, self.folder)
+        if run_parts.model.stochastic:
             self.comparisons.missing = (
                 "support of replay for a module that draws random numbers in training"
             )
@@ -194,7 +194,7 @@ class Replay:
             plan=self.plan,
             recipe=recipe,
             numbers=settings_of(self.record).values,
-            parts=parts,
+            parts=run_parts,
             seed=self.record.simulation_seed,
             key=key,
             secret=secret,
@@ -243,9 +243,9 @@ class Replay:
                     self.world, stored, chosen.tolist(), lines, progress
                 )
             elif self._may_train_in_turn():
-                last = int(chosen.max(initial=0))
+                last_round = int(chosen.max(initial=0))
                 trained = self._in_turn(
-                    self.world, self.algorithm, last, lines, progress
+                    self.world, self.algorithm, last_round, lines, progress
                 )
 
         binding = Binding(
@@ -298,8 +298,8 @@ class Replay:
         """
         if ALGORITHMS.get(self.record.algorithm).unit_under(self.plan) != "record":
             return
-        parts = world.parts
-        shared = first_shared_record(parts.partition, len(parts.data.train_y))
+        run_parts = world.parts
+        shared = first_shared_record(run_parts.partition, len(run_parts.data.train_y))
         detail = f"several clients hold record {shared}, which the plan protects once"
         self.comparisons.add(0, "shared records", detail, float(shared is not None))
 
@@ -435,12 +435,12 @@ class Replay:
                 yield releases
 
         model = world.parts.model
-        first = initial_vector(algorithm, model, world.seed)
+        initial = initial_vector(algorithm, model, world.seed)
 
         starts: dict[int, ModelState] = {}
         scores = ModelScores(self.comparisons, self.record, world, algorithm)
         try:
-            for state in models_after(algorithm, model, world.seed, first, noted()):
+            for state in models_after(algorithm, model, world.seed, initial, noted()):
                 if state.round + 1 in to_execute:
                     starts[state.round + 1] = state
                 scores.see(state)
@@ -469,7 +469,7 @@ class Replay:
         self,
         world: World,
         algorithm: Algorithm,
-        last: int,
+        last_round: int,
         lines: Lines,
         show: Progress,
     ) -> list[int]:
@@ -480,7 +480,7 @@ class Replay:
         """
         scores = ModelScores(self.comparisons, self.record, world, algorithm)
         trained: list[int] = []
-        for replay, state in self._rounds_in_turn(world, algorithm, last, lines):
+        for replay, state in self._rounds_in_turn(world, algorithm, last_round, lines):
             round_ = state.round
             # Afterwards the run's model is another one, and was not stored. What the
             # verifier trains is its own all the same.
@@ -489,12 +489,12 @@ class Replay:
             trained.append(round_)
             if not self.comparisons.amplified:
                 scores.see(state)
-            show(round_, last)
+            show(round_, last_round)
             if round_ == self.plan.spec.rounds:
                 self.final = state
             if time.monotonic() > self._until:
                 break
-        show(last, last)
+        show(last_round, last_round)
 
         # Once all rounds are executed, stored releases would show nothing more.
         if len(trained) < self.plan.spec.rounds:
@@ -505,7 +505,7 @@ class Replay:
         return trained
 
     def _rounds_in_turn(
-        self, world: World, algorithm: Algorithm, last: int, lines: Lines
+        self, world: World, algorithm: Algorithm, last_round: int, lines: Lines
     ) -> Iterator[tuple[RoundReplay, ModelState]]:
         """Each round up to one, and the state after it.
 
@@ -514,7 +514,7 @@ class Replay:
         model = world.parts.model
         state = initial_state(algorithm, initial_vector(algorithm, model, world.seed))
         before: RoundReplay | None = None
-        for round_ in range(1, last + 1):
+        for round_ in range(1, last_round + 1):
             recorded = Recorded(lines[round_])
             before = RoundReplay(
                 world, state, recorded, before if world.before else None, self._workers
@@ -567,7 +567,9 @@ def _as_sent(world: World, round_: int, replayed: Replayed) -> RoundReleases:
     senders: list[Sender] = []
     if world.recipe.release == "per_client":
         for line in planned_lines(world, round_):
-            [part] = line.parts
-            senders.append(Sender(part.group.name, int(part.clients[0])))
+            [contribution] = line.parts
+            senders.append(
+                Sender(contribution.group.name, int(contribution.clients[0]))
+            )
     vectors = [release.vector for release in replayed.releases]
     return RoundReleases(round_, vectors, senders)

@@ -46,17 +46,20 @@ class Scores:
 
 
 @torch.no_grad()
-def scores_of(parts: RunParts, plan: Plan, theta: Tensor, rows: np.ndarray) -> Scores:
+def scores_of(
+    run_parts: RunParts, plan: Plan, theta: Tensor, rows: np.ndarray
+) -> Scores:
     """Scores of parameters [d] on the test records with some indices."""
-    data = parts.data
+    data = run_parts.data
     blocks = torch.split(torch.from_numpy(rows), BATCH)
     outputs = [
-        parts.model.logits(theta, data.inputs(data.test_x[block])) for block in blocks
+        run_parts.model.logits(theta, data.inputs(data.test_x[block]))
+        for block in blocks
     ]
     logits = torch.cat(outputs)
     labels = data.test_y[rows]
-    if parts.metric is not None:
-        return _by_metric(parts, parts.metric, logits, labels, rows)
+    if run_parts.metric is not None:
+        return _by_metric(run_parts, run_parts.metric, logits, labels, rows)
     best = logits.topk(2).values
     hits = logits.argmax(1) == labels
     near = best[:, 0] - best[:, 1] <= NEAR * logits.abs().amax(1)
@@ -67,15 +70,19 @@ def scores_of(parts: RunParts, plan: Plan, theta: Tensor, rows: np.ndarray) -> S
         loss=float(cross_entropy(logits.double(), labels)),
         ties=float(counts[:, 1].mean()),
     )
-    _add_parts(scores, parts, plan, counts, rows)
+    _add_parts(scores, run_parts, plan, counts, rows)
     return scores
 
 
 def _add_parts(
-    scores: Scores, parts: RunParts, plan: Plan, counts: np.ndarray, rows: np.ndarray
+    scores: Scores,
+    run_parts: RunParts,
+    plan: Plan,
+    counts: np.ndarray,
+    rows: np.ndarray,
 ) -> None:
     """Add the scores of classes and groups, by what each record counts [records, 2]."""
-    data = parts.data
+    data = run_parts.data
     labels = data.test_y[rows].numpy()
     tested = np.unique(labels)
     means = np.array([counts[labels == label].mean(0) for label in tested])
@@ -85,18 +92,18 @@ def _add_parts(
     for name, places in groups.items():
         scores.by_group[name] = _pair(counts[places].mean(0))
     if data.labels_are_public and not groups:
-        scores.by_group.update(_by_classes(parts, plan, tested, means))
+        scores.by_group.update(_by_classes(run_parts, plan, tested, means))
 
 
 def _by_classes(
-    parts: RunParts, plan: Plan, tested: np.ndarray, means: np.ndarray
+    run_parts: RunParts, plan: Plan, tested: np.ndarray, means: np.ndarray
 ) -> dict[str, Score]:
     """Means over classes [classes, 2], with each group's shares of them in training."""
-    labels = parts.data.train_labels.numpy()
-    classes = len(parts.data.classes)
+    labels = run_parts.data.train_labels.numpy()
+    classes = len(run_parts.data.classes)
     by_group = dict[str, Score]()
-    for group, members in zip(plan.groups, parts.partition.members, strict=True):
-        shares = parts.partition.label_distribution(members, labels, classes)
+    for group, members in zip(plan.groups, run_parts.partition.members, strict=True):
+        shares = run_parts.partition.label_distribution(members, labels, classes)
         weights = shares[tested]
         by_group[group.name] = _pair(weights @ means / (weights.sum() or 1.0))
     return by_group
@@ -108,14 +115,18 @@ def _pair(means: np.ndarray) -> Score:
 
 
 def _by_metric(
-    parts: RunParts, metric: Metric, logits: Tensor, labels: Tensor, rows: np.ndarray
+    run_parts: RunParts,
+    metric: Metric,
+    logits: Tensor,
+    labels: Tensor,
+    rows: np.ndarray,
 ) -> Scores:
     """The run's metric, also by the groups that the test records name."""
-    objective = parts.model.objective
+    objective = run_parts.model.objective
     targets = objective.targets_of(labels)
     score = float(metric(logits, targets))
     scores = Scores((score, 0.0), float(objective(logits, labels)))
-    for name, places in parts.data.test_groups_of(rows).items():
+    for name, places in run_parts.data.test_groups_of(rows).items():
         chosen = torch.from_numpy(places)
         of_group = float(metric(logits[chosen], targets[chosen]))
         scores.by_group[name] = (of_group, 0.0)

@@ -72,11 +72,11 @@ def _sums_of(
     sums: list[ClippedSum] = []
     # (sum that a participant enters, its number) of all participants.
     members: list[tuple[ClippedSum, int]] = []
-    for part in line.parts:
-        bound = norm * world.plan.clip_factor(part.group)
-        part_sum = ClippedSum(bound, _finish(world, line, part, bound))
+    for contribution in line.parts:
+        bound = norm * world.plan.clip_factor(contribution.group)
+        part_sum = ClippedSum(bound, _finish(world, line, contribution, bound))
         sums.append(part_sum)
-        members += [(part_sum, client) for client in part.clients.tolist()]
+        members += [(part_sum, client) for client in contribution.clients.tolist()]
 
     # Where noise protects somebody, no rounding of one client follows from another.
     in_chunk = 1
@@ -89,9 +89,11 @@ def _sums_of(
             world.plan.spec.local.batch_size,
         )
 
-    def trained(first: int) -> Iterable[tuple[Tensor, Tensor]]:
+    def trained(first_member: int) -> Iterable[tuple[Tensor, Tensor]]:
         """What each client of a chunk sends and keeps."""
-        clients = [client for _, client in members[first : first + in_chunk]]
+        clients = [
+            client for _, client in members[first_member : first_member + in_chunk]
+        ]
         if alone:
             forget(world.parts.model)
         return updates(world, line.record.round, start, clients)
@@ -136,7 +138,7 @@ def noisy_sum(
     total = _mixed(sums, place, start, factors, size)
     vector = (total + torch.from_numpy(noise)).float()
     unit = unit_of(line.record.noise_std, vector)
-    summed_norms = sum(part.summed_norms for part in sums)
+    summed_norms = sum(clipped_sum.summed_norms for clipped_sum in sums)
     limit = ROUNDINGS * rounding_of(vector, summed_norms, unit)
     # Another length is a difference.
     is_hidden = world.recipe.noisy and world.secret
@@ -146,10 +148,10 @@ def noisy_sum(
     return Release(
         vector=vector,
         record=_with_evidence(world, line, sums, total, noise, vector.double() - total),
-        near=sum(part.near for part in sums),
+        near=sum(clipped_sum.near for clipped_sum in sums),
         unit=unit,
         limit=limit,
-        sums=[part.total for part in sums],
+        sums=[clipped_sum.total for clipped_sum in sums],
     )
 
 
@@ -161,7 +163,7 @@ def _mixed(
     size: int,
 ) -> Tensor:
     """The mixture of the sums of a round and of those before it, without noise [k]."""
-    current = [part.total for part in sums]
+    current = [clipped_sum.total for clipped_sum in sums]
     rounds = [current, *(past[place] for past in start.past)]
     total = torch.zeros(size, dtype=torch.float64)
     for factor, sums_of_round in zip(factors, rounds, strict=False):
@@ -189,8 +191,8 @@ def _with_evidence(
         residual: what rounding to float32 left of it [k].
     """
     shares = tuple(
-        part.share.model_copy(update=clipped.evidence)
-        for part, clipped in zip(line.parts, sums, strict=True)
+        contribution.share.model_copy(update=clipped.evidence)
+        for contribution, clipped in zip(line.parts, sums, strict=True)
     )
     if not world.recipe.noisy:
         return line.record.model_copy(update={"shares": shares})
@@ -206,11 +208,11 @@ def _with_evidence(
     return line.record.model_copy(update=changes)
 
 
-def _finish(world: World, line: Line, part: Part, norm: float) -> Finish:
+def _finish(world: World, line: Line, contribution: Part, norm: float) -> Finish:
     """What follows clipping: count for an adaptive norm, scale of the group, grid."""
     clipping = world.plan.clipping
     grid = line.record.grid
-    largest = (part.share.clip_bound or 0.0) * BELOW_BOUND
+    largest = (contribution.share.clip_bound or 0.0) * BELOW_BOUND
 
     def finish(sent: Tensor, exceeds: bool) -> Tensor:
         if clipping is not None:
@@ -222,9 +224,9 @@ def _finish(world: World, line: Line, part: Part, norm: float) -> Finish:
             )
             count = sent.new_tensor([-half if exceeds else half])
             sent = torch.cat([sent / norm, count])
-            sent = sent * world.plan.clip_factor(part.group)
+            sent = sent * world.plan.clip_factor(contribution.group)
         if world.recipe.scaled:
-            sent = sent * part.group.scale
+            sent = sent * contribution.group.scale
         if grid is None:
             return sent
         within = sent * min(1.0, largest / max(float(sent.norm()), TINY))

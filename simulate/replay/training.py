@@ -205,12 +205,14 @@ def descended(
     """
     momentum = plan.spec.local.momentum
     rate = learning_rate(plan, round_)
-    now = theta
+    position = theta
     speed = torch.zeros_like(theta)
     for step, factor in enumerate(factors):
-        speed = slope(now, step, factor != 0).add_(speed, alpha=momentum)
-        now = rounding.of_parameters(now.sub(speed * factor, alpha=rate) + drift)
-    return now - theta
+        speed = slope(position, step, factor != 0).add_(speed, alpha=momentum)
+        position = rounding.of_parameters(
+            position.sub(speed * factor, alpha=rate) + drift
+        )
+    return position - theta
 
 
 def step_factors(world: World, steps: int) -> tuple[list[Factor], Factor]:
@@ -241,8 +243,8 @@ def step_factors(world: World, steps: int) -> tuple[list[Factor], Factor]:
         alpha = world.numbers["alpha"]
         shared = min(1.0, alpha)
         offset = min(1.0, 1 / alpha) if alpha else 1.0
-        whole = shared + offset
-        return [whole] * steps, shared / whole
+        total = shared + offset
+        return [total] * steps, shared / total
 
     return [1.0] * steps, 1.0
 
@@ -296,15 +298,17 @@ def moved(
         offset = -numbers["rho"] * along / (along.norm() or 1.0)
         drift = (1 - scale) / len(steps) * along
 
-    def slope(now: Tensor, step: int, part: Tensor | bool) -> Tensor:
+    def slope(thetas: Tensor, step: int, moves: Tensor | bool) -> Tensor:
         """The gradient where SAM or DP-FedPGN take it, with BLUR's penalty [K, d]."""
-        direction = scale * gradients(world, now + offset, steps[step], rounding) * part
+        direction = (
+            scale * gradients(world, thetas + offset, steps[step], rounding) * moves
+        )
         if rho and step >= first_ascent:
             norm = direction.norm(dim=1, keepdim=True)
-            ascended = now + rho * direction / norm.where(norm > 0, 1)
-            direction = gradients(world, ascended, steps[step], rounding) * part
+            ascended = thetas + rho * direction / norm.where(norm > 0, 1)
+            direction = gradients(world, ascended, steps[step], rounding) * moves
         if local == "blur":
-            return direction + _penalty(world, start, now - starts)
+            return direction + _penalty(world, start, thetas - starts)
         return direction
 
     return descended(world.plan, round_, starts, slope, factors, drift, rounding)
@@ -340,16 +344,18 @@ def updates(
         starts.append(start.of_client(client))
 
     steps = list(mini_batches(world, round_, clients, batches))
-    first = torch.stack(starts)
+    start_thetas = torch.stack(starts)
     rounding = start.rounding(clients)
-    begin = rounding.of_parameters(first)
+    begin = rounding.of_parameters(start_thetas)
     # What rounding adds to parameters in training is a part of their movement.
-    movements = moved(world, round_, begin, steps, start, rounding) + (begin - first)
+    movements = moved(world, round_, begin, steps, start, rounding) + (
+        begin - start_thetas
+    )
     _, share = step_factors(world, 1)
     sent = (movements * share)[:, torch.from_numpy(world.released(round_))]
     remains = sent  # nobody reads what clients keep, where they keep nothing
     if world.recipe.personal:
-        remains = first - start.theta + movements * (1 - share)
+        remains = start_thetas - start.theta + movements * (1 - share)
     if world.recipe.local == "pgn":
         # What all clients know is no part of what they send.
         sent = sent - (1 - world.numbers["beta"]) * known_movement(world, start)

@@ -102,8 +102,8 @@ def _mixtures(
     ]
     bands = len(factors[0])
     norms = list[float]()
-    for first in range(rounds):
-        later = factors[first : first + bands]
+    for first_round in range(rounds):
+        later = factors[first_round : first_round + bands]
         on_sum = [row[lag] for lag, row in enumerate(later)]
         norms.append(max(1.0, math.hypot(*on_sum)))
     return factors, norms

@@ -91,7 +91,7 @@ def load(folder: Path, device: torch.device) -> Progress | None:
             # A damaged file is reported below, in one line.
             warnings.simplefilter("ignore")
             archive = zipfile.ZipFile(io.BytesIO(content))
-            if sum(part.file_size for part in archive.infolist()) > len(content):
+            if sum(member.file_size for member in archive.infolist()) > len(content):
                 raise ValueError("a part of the file is packed")
             if archive.testzip() is not None:
                 raise ValueError("a part of the file does not have its checksum")

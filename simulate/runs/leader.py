@@ -84,22 +84,22 @@ def leader(rows: Sequence[ComparisonRow]) -> Leader | None:
     within = [row for row in rows if row.is_within and row.pays]
     if not within or rows[0].metric != ACCURACY or _lacks_a_score(rows):
         return None
-    first = max(within, key=lambda row: row.mean)
-    competitors = [row for row in within if row is not first]
-    rivals = tuple(row.algorithm for row in competitors if not _differ(first, row))
-    return Leader(first, rivals, len(competitors))
+    best = max(within, key=lambda row: row.mean)
+    competitors = [row for row in within if row is not best]
+    rivals = tuple(row.algorithm for row in competitors if not _differ(best, row))
+    return Leader(best, rivals, len(competitors))
 
 
 def _lacks_a_score(rows: Sequence[ComparisonRow]) -> bool:
     return any(math.isnan(row.mean) for row in rows)
 
 
-def _differ(first: ComparisonRow, second: ComparisonRow) -> bool:
+def _differ(best: ComparisonRow, rival: ComparisonRow) -> bool:
     """Whether two means differ by more than two standard errors of their difference."""
-    seeds = len(first.records)
+    seeds = len(best.records)
     # sqrt(s1^2/n + s2^2/n) of two means over the same n seeds.
-    error = math.hypot(first.deviation, second.deviation) / math.sqrt(seeds)
-    return seeds > 1 and abs(first.mean - second.mean) > _STANDARD_ERRORS * error
+    error = math.hypot(best.deviation, rival.deviation) / math.sqrt(seeds)
+    return seeds > 1 and abs(best.mean - rival.mean) > _STANDARD_ERRORS * error
 
 
 def answer(rows: Sequence[ComparisonRow]) -> list[str]:

@@ -210,13 +210,13 @@ class _Checkpoints:
 
     def save_if_due(self, progress: Progress) -> None:
         """Save the state where the last checkpoint is long ago."""
-        now = time.monotonic()
+        begin = time.monotonic()
         # A clock that was set back must not delay saving.
-        if 0 <= now - self._saved < self._pause:
+        if 0 <= begin - self._saved < self._pause:
             return
         self.save(progress)
         self._saved = time.monotonic()
-        seconds = self._saved - now
+        seconds = self._saved - begin
         _log.debug(
             "%s: saved round %d in %.3f s", self._folder, progress.round, seconds
         )

@@ -36,10 +36,10 @@ def printed_table(
     """
     groups = rows[0].groups
     metric = rows[0].metric
-    short = "acc." if metric == ACCURACY else metric
+    label = "acc." if metric == ACCURACY else metric
     columns = ["algorithm", "unit"]
     if scores:
-        columns += ["mean", "sd", *(f"{name} {short}" for name in groups)]
+        columns += ["mean", "sd", *(f"{name} {label}" for name in groups)]
     columns += [*(f"{name} epsilon" for name in groups), "kept", "plan"]
     cells = [_cells(row, scores) for row in rows]
     if chosen is not None:

@@ -36,15 +36,15 @@ _TYPES = {0x08: "u1", 0x0C: ">i4"}
 
 def grey_images(paths: list[Path]) -> tuple[Part, Part]:
     """The records of training images and labels, test images and labels."""
-    parts = []
+    record_sets = []
     for images, labels in (paths[:2], paths[2:]):
         x = read_idx(images)
         if x.shape[1:] != (GREY_SIDE, GREY_SIDE) or x.dtype != np.uint8:
             rule = "must hold images of 28x28 bytes in IDX format"
             raise InputError.one("data", rule, str(images))
         with one_line_errors(labels, "must hold labels in IDX format"):
-            parts.append((np.array(x[:, None]), whole_numbers(read_idx(labels))))
-    return parts[0], parts[1]
+            record_sets.append((np.array(x[:, None]), whole_numbers(read_idx(labels))))
+    return record_sets[0], record_sets[1]
 
 
 def upright(paths: list[Path]) -> tuple[Part, Part]:
@@ -66,7 +66,7 @@ def read_idx(path: Path) -> np.ndarray:
         if len(content) < start or content[:2] != b"\0\0":
             raise ValueError("its header is another one")
         dtype = np.dtype(_TYPES[content[2]])
-        shape = [int(side) for side in np.frombuffer(content[4:start], ">u4")]
+        shape = [int(length) for length in np.frombuffer(content[4:start], ">u4")]
         if len(content) - start != math.prod(shape) * dtype.itemsize:
             rule = "must be as long as its header says"
             raise InputError.one("data", rule, str(path))

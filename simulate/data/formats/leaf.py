@@ -57,11 +57,13 @@ def split_people(
     train = []
     test = []
     for person in people:
-        first, second = split(len(person.y))
-        if len(first):
-            train.append(Person(person.name, person.x[first], person.y[first]))
-        if len(first) and len(second):
-            test.append(Person(person.name, person.x[second], person.y[second]))
+        train_rows, test_rows = split(len(person.y))
+        if len(train_rows):
+            train.append(
+                Person(person.name, person.x[train_rows], person.y[train_rows])
+            )
+        if len(train_rows) and len(test_rows):
+            test.append(Person(person.name, person.x[test_rows], person.y[test_rows]))
     return train, test
 
 
@@ -70,22 +72,22 @@ def assemble(train: list[Person], test: list[Person]) -> dict[str, Any]:
     names = sorted({person.name for person in train + test})
     numbers = {name: number for number, name in enumerate(names)}
     arguments: dict[str, Any] = {}
-    for part, people in (("train", train), ("test", test)):
+    for role, people in (("train", train), ("test", test)):
         people = [person for person in people if len(person.y)]
         if not people:
-            raise InputError.one("data", f"must have records for {part}ing", 0)
+            raise InputError.one("data", f"must have records for {role}ing", 0)
         try:
-            arguments[f"{part}_x"] = torch.from_numpy(
+            arguments[f"{role}_x"] = torch.from_numpy(
                 np.concatenate([person.x for person in people])
             )
         except ValueError:
             raise InputError.one(
-                "data", "must have records of one shape", part
+                "data", "must have records of one shape", role
             ) from None
         labels = np.concatenate([person.y for person in people]).astype(np.int64)
-        arguments[f"{part}_y"] = torch.from_numpy(labels)
+        arguments[f"{role}_y"] = torch.from_numpy(labels)
         owners = [numbers[person.name] for person in people]
-        arguments[f"{part}_people"] = np.repeat(
+        arguments[f"{role}_people"] = np.repeat(
             owners, [len(person.y) for person in people]
         )
     return arguments
@@ -125,20 +127,20 @@ class LeafDataset:
 
     def _people(self, data: Path) -> tuple[list[Person], list[Person]]:
         """Training and test records of all people."""
-        parts = ("train", "test", "all_data")
-        train, test, whole = (find(self.location, data, part) for part in parts)
+        names = ("train", "test", "all_data")
+        train, test, unsplit = (find(self.location, data, name) for name in names)
         roles = None
         if self.roles:
             roles = find(self.location, data, "roles.json", "roles.json.gz")
-        if roles is not None and train is None and whole is None:
+        if roles is not None and train is None and unsplit is None:
             return split_people(read_roles(roles), self.split)
         if train is not None and test is not None:
             trained = list(read_people(train, self.encode))
             tested = list(read_people(test, self.encode))
             return trained, tested
-        if whole is None:
+        if unsplit is None:
             raise missing(self.location, data, "train and test, or all_data")
-        return split_people(read_people(whole, self.encode), self.split)
+        return split_people(read_people(unsplit, self.encode), self.split)
 
 
 def read_people(folder: Path, encode: Encode) -> Iterator[Person]:
@@ -237,8 +239,8 @@ def split_windows(records: int) -> tuple[np.ndarray, np.ndarray]:
     The next window that shares no character with the last one for training begins
     ``WINDOW`` characters after it.
     """
-    first = max(1, int(0.9 * records)) if records else 0
-    return np.arange(first), np.arange(first + WINDOW - 1, records)
+    train_records = max(1, int(0.9 * records)) if records else 0
+    return np.arange(train_records), np.arange(train_records + WINDOW - 1, records)
 
 
 def read_roles(path: Path) -> Iterator[Person]:

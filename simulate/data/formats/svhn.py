@@ -43,20 +43,20 @@ def unpacked_matlab(path: Path) -> bytes:
         raise ValueError("its byte order is another one")
     limit = most_unpacked(len(content))
     bytes_left = limit
-    parts = [content[:place]]
+    variables = [content[:place]]
     while place < len(content):
         kind, size = struct.unpack_from("<II", content, place)
-        part = content[place : place + _TAG_BYTES + size]
+        variable = content[place : place + _TAG_BYTES + size]
         if kind == PACKED_VARIABLE:
             # One byte more than allowed tells that there are more.
-            packed = part[_TAG_BYTES:]
-            part = zlib.decompressobj().decompress(packed, bytes_left + 1)
-        parts.append(part)
-        bytes_left -= len(part)
+            packed = variable[_TAG_BYTES:]
+            variable = zlib.decompressobj().decompress(packed, bytes_left + 1)
+        variables.append(variable)
+        bytes_left -= len(variable)
         if bytes_left < 0:
             raise ValueError(f"must unpack to {limit} bytes or less")
         place += _TAG_BYTES + size
-    return b"".join(parts)
+    return b"".join(variables)
 
 
 def matlab(paths: list[Path]) -> tuple[Part, Part]:

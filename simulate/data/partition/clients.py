@@ -92,10 +92,10 @@ class Partition:
 
     def records_of(self, clients: np.ndarray) -> list[np.ndarray]:
         """As ``ClientPartition.records_of``."""
-        firsts = self.starts[clients].tolist()
+        starts = self.starts[clients].tolist()
         ends = self.starts[clients + 1].tolist()
-        pairs = zip(firsts, ends, strict=True)
-        return [self.order[first:end] for first, end in pairs]
+        pairs = zip(starts, ends, strict=True)
+        return [self.order[start:end] for start, end in pairs]
 
     def sizes(self, clients: np.ndarray) -> np.ndarray:
         """As ``ClientPartition.sizes``."""

@@ -43,7 +43,7 @@ class PartitionRequest:
     @property
     def clients(self) -> int:
         """Number of clients of all groups."""
-        return sum(len(part) for part in self.members)
+        return sum(len(members) for members in self.members)
 
     def generator(self) -> np.random.Generator:
         """The random stream of the partition, from its start."""
@@ -51,7 +51,7 @@ class PartitionRequest:
 
     def stored(self, records: Sequence[np.ndarray]) -> Partition:
         """The partition in which client i has the i-th array of records."""
-        starts = np.concatenate([[0], np.cumsum([len(part) for part in records])])
+        starts = np.concatenate([[0], np.cumsum([len(rows) for rows in records])])
         order = np.concatenate(records).astype(np.int64)
         return Partition(order, starts.astype(np.int64), self.members)
 
@@ -145,7 +145,7 @@ def partition(
     group_sizes = [group.clients for group in groups]
     shuffled = stream(seed, Purpose.GROUPS).permutation(sum(group_sizes))
     cuts = np.cumsum(group_sizes)[:-1]
-    members = tuple(np.sort(part) for part in np.split(shuffled, cuts))
+    members = tuple(np.sort(clients) for clients in np.split(shuffled, cuts))
     names = tuple(group.name for group in groups)
     return chosen.assign(PartitionRequest(labels, names, members, seed, people))
 
@@ -157,9 +157,9 @@ def positive_int(text: str) -> int:
     return int(text)
 
 
-def even_starts(records: int, parts: int) -> np.ndarray:
+def even_starts(records: int, pieces: int) -> np.ndarray:
     """Starts of parts whose sizes differ by at most one [parts + 1]."""
-    return np.arange(parts + 1, dtype=np.int64) * records // parts
+    return np.arange(pieces + 1, dtype=np.int64) * records // pieces
 
 
 def require_disjoint(
@@ -268,11 +268,11 @@ def assign_by_class(
     return request.stored(records)
 
 
-def _deal(part: np.ndarray, clients: np.ndarray, records: list[np.ndarray]) -> None:
+def _deal(pool: np.ndarray, clients: np.ndarray, records: list[np.ndarray]) -> None:
     """Give each client a piece of the records; the sizes differ by at most one."""
-    cuts = even_starts(len(part), max(1, len(clients)))[1:-1]
+    cuts = even_starts(len(pool), max(1, len(clients)))[1:-1]
     # Without clients there is one piece, which is empty.
-    for client, piece in zip(clients, np.split(part, cuts), strict=False):
+    for client, piece in zip(clients, np.split(pool, cuts), strict=False):
         records[client] = piece
 
 
@@ -333,8 +333,8 @@ class _LabelPools:
             counts = np.minimum(counts, self._remaining)
             for index in np.flatnonzero(counts):
                 pool = self.records[index]
-                first = len(pool) - self._remaining[index]
-                records.append(pool[first : first + counts[index]])
+                start = len(pool) - self._remaining[index]
+                records.append(pool[start : start + counts[index]])
             self._remaining = self._remaining - counts
             size -= int(counts.sum())
         return records
@@ -427,8 +427,8 @@ def dominant_sets(classes: int) -> list[np.ndarray]:
     if classes == CHARACTERS[-1].stop:
         return [np.array(kind) for kind in CHARACTERS]
     sets = []
-    for first in range(0, classes, 2):
-        sets.append(np.unique(np.arange(first, first + 3) % classes))
+    for start in range(0, classes, 2):
+        sets.append(np.unique(np.arange(start, start + 3) % classes))
     return sets
 
 
@@ -457,11 +457,13 @@ def assign_dominant(request: PartitionRequest, share: float) -> Partition:
         """Records of each set for clients of ``size`` records; None if too few."""
         uniform = round(share * size)
         remaining = mixed[uniform * request.clients :]
-        parts = _records_by_set(remaining, request.labels[remaining], dominant)
+        records_of_sets = _records_by_set(
+            remaining, request.labels[remaining], dominant
+        )
         required = clients_of_set * (size - uniform)
-        lengths = np.array([len(part) for part in parts])
+        lengths = np.array([len(set_rows) for set_rows in records_of_sets])
         if (lengths >= required).all():
-            return parts
+            return records_of_sets
         return None
 
     available = len(request.labels) // request.clients
@@ -498,7 +500,7 @@ def _records_by_set(
         label_rows = np.flatnonzero(labels == label)
         for turn, index in enumerate(containing):
             rows[index].append(label_rows[turn :: len(containing)])
-    return [records[np.sort(np.concatenate(part))] for part in rows]
+    return [records[np.sort(np.concatenate(set_rows))] for set_rows in rows]
 
 
 def _dominated(
