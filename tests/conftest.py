@@ -52,10 +52,10 @@ def pytest_collection(session):
         # Its tests have a process of their own, whose PyTorch knows a further device.
         if file.name == "test_device.py":
             continue
-        parts = file.relative_to(TESTS.parent).with_suffix("").parts
+        module_names = file.relative_to(TESTS.parent).with_suffix("").parts
         # What cannot be loaded is said, or skipped, when its turn comes.
         with suppress(Exception, pytest.skip.Exception):
-            importlib.import_module(".".join(parts))
+            importlib.import_module(".".join(module_names))
 
 
 def pytest_collection_finish():

@@ -49,9 +49,9 @@ KEY = NoiseKey(bytes(range(32)))
 
 def test_a_stream_is_shake_256_of_its_own_key():
     stream_key = hmac.digest(KEY.content, b"privplan stream v1\n5,7,1", "sha256")
-    first = hashlib.shake_256(stream_key + bytes(8)).digest(1024)
-    second = hashlib.shake_256(stream_key + (1).to_bytes(8, "little")).digest(2048)
-    expected = np.frombuffer(first + second, "<u8")
+    first_block = hashlib.shake_256(stream_key + bytes(8)).digest(1024)
+    next_block = hashlib.shake_256(stream_key + (1).to_bytes(8, "little")).digest(2048)
+    expected = np.frombuffer(first_block + next_block, "<u8")
     assert (KEY.stream(5, 7, 1).words(384) == expected).all()
     for sizes in (
         (1, 0, 126, 200, 57),

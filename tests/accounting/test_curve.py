@@ -67,7 +67,7 @@ def test_a_finer_tolerance_on_request_narrows_the_bounds():
     assert meet(coarse, fine)
 
 
-def exact_epsilon(first, further, delta):
+def exact_epsilon(first_round, further, delta):
     """Of a client who is removed, by quadrature over all rounds but the first.
 
     Rounds are pairs of a noise multiplier and a sampling ratio; a few are quick.
@@ -83,7 +83,7 @@ def exact_epsilon(first, further, delta):
 
     def excess(epsilon):
         e = epsilon - losses
-        sigma, q = first
+        sigma, q = first_round
         inside = np.ones(len(e), bool)
         if q < 1:
             inside = e > math.log1p(-q)
@@ -140,12 +140,14 @@ def log_moments(rounds, orders, direction):
         moved = np.log1p(q * np.expm1(y / sigma - 0.5 / sigma**2))
         mirrored = np.log1p(q * np.expm1(-y / sigma - 0.5 / sigma**2))
         # Outcomes have the density of the first relative to N(0, 1).
-        first, loss = {
+        log_density, loss = {
             "removed": (moved, moved),
             "added": (0.0, -moved),
             "replaced": (moved, moved - mirrored),
         }[direction]
-        terms = np.log(0.05 * norm.pdf(y)) + first + np.multiply.outer(orders, loss)
+        terms = (
+            np.log(0.05 * norm.pdf(y)) + log_density + np.multiply.outer(orders, loss)
+        )
         logs = logs + count * logsumexp(terms, axis=-1)
     return logs
 

@@ -295,8 +295,8 @@ def their_epsilon(name, count_moves, counts, training_noise, is_above):
     }
     mechanism, parameter = COUNTS[name]
     # Bits have two values; noise has the distance that a count moves.
-    last = 2 if name == "randomized_response" else count_moves
-    of_counts = mechanism(parameter, last, **options).self_compose(counts)
+    sensitivity = 2 if name == "randomized_response" else count_moves
+    of_counts = mechanism(parameter, sensitivity, **options).self_compose(counts)
     of_training = theirs_of.from_gaussian_mechanism(training_noise, **options)
     return of_counts.compose(of_training).get_epsilon_for_delta(DELTA)
 
@@ -371,9 +371,9 @@ def test_bits_against_their_sum():
 def assert_of_sum(history, delta, losses, masses):
     """Bounds on epsilon are close to, and on either side of, what a sum says."""
     bounds = accountant("pld").epsilon(history, delta, "add_remove")
-    for bound, side in ((bounds.lower, 1), (bounds.upper, -1)):
+    for bound, sign in ((bounds.lower, 1), (bounds.upper, -1)):
         exact = math.fsum(-np.expm1(np.minimum(bound - losses, 0)) * masses)
-        assert side * (exact / delta - 1) >= -1e-9
+        assert sign * (exact / delta - 1) >= -1e-9
     assert bounds.lower > 0.999 * bounds.upper
 
 

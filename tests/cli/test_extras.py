@@ -29,9 +29,9 @@ def test_the_app_without_marimo_names_its_extra(plan_file, monkeypatch):
 
 def test_explain_without_sympy_says_all_but_formulas(plan_file, monkeypatch):
     monkeypatch.setitem(sys.modules, "sympy", None)
-    *sentences, last = answer("explain", plan_file).splitlines()
+    *sentences, last_line = answer("explain", plan_file).splitlines()
     assert sentences[0].startswith("each client of strict is protected by epsilon at")
-    assert last == (
+    assert last_line == (
         "the bounds by which papers plan: needs SymPy: pip install 'privplan[explain]'"
     )
     line = refused("explain", plan_file, "--format", "json")

@@ -57,13 +57,13 @@ def write_idx(folder, name, train, test):
     generator = default_rng(0)
     target = folder / name / "raw"
     target.mkdir(parents=True)
-    for part, count in (("train", train), ("t10k", test)):
+    for split, count in (("train", train), ("t10k", test)):
         pixels = generator.integers(0, 256, (count, 28, 28), np.uint8)
         labels = (np.arange(count) % 10).astype(np.uint8)
         for kind, values in (("images-idx3", pixels), ("labels-idx1", labels)):
             head = bytes([0, 0, 8, values.ndim])
-            sizes = b"".join(int(side).to_bytes(4, "big") for side in values.shape)
-            (target / f"{part}-{kind}-ubyte").write_bytes(
+            sizes = b"".join(int(length).to_bytes(4, "big") for length in values.shape)
+            (target / f"{split}-{kind}-ubyte").write_bytes(
                 head + sizes + values.tobytes()
             )
 

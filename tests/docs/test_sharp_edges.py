@@ -168,9 +168,10 @@ def test_theorem_one():
 
 
 def test_dropouts():
-    left = 2.0 * math.sqrt(25 / 100)  # 25 of 100 equal shares of the variance
-    assert_says("Dropouts", left)
-    for sigma in (2.0, left):
+    # 25 of 100 equal shares of the variance.
+    remaining_noise = 2.0 * math.sqrt(25 / 100)
+    assert_says("Dropouts", remaining_noise)
+    for sigma in (2.0, remaining_noise):
         assert_says(
             "Dropouts",
             epsilon(sigma, 0.1, 50, 1e-5, "fixed_size", accountant_name="pld"),

@@ -33,9 +33,9 @@ GUIDES = [
 ]
 INDEX = (DOCS / "index.md").read_text(encoding="utf-8").split("```{toctree}")
 CORE = []
-for part in INDEX:
-    if re.match("\n:caption: (Tutorials|How to)", part):
-        names = part.split("```")[0].splitlines()[3:]
+for listing in INDEX:
+    if re.match("\n:caption: (Tutorials|How to)", listing):
+        names = listing.split("```")[0].splitlines()[3:]
         CORE += [DOCS / f"{name}.md" for name in names]
 """Tutorials and how-to guides."""
 

@@ -60,16 +60,18 @@ def test_from_python_interrupted_and_resumed(example):
         write()
     # The same noise in both folders.
     main = partial(import_module("train").main, noise="seeded")
-    whole = main("whole")
-    assert whole.verdict.outcome == "rehearsal"
-    assert set(whole.by_group) == {"strict", "loose"}
+    uninterrupted = main("whole")
+    assert uninterrupted.verdict.outcome == "rehearsal"
+    assert set(uninterrupted.by_group) == {"strict", "loose"}
     with pytest.raises(InterruptedRunError):
         main("cut", report=stop)
     resumed = main("cut")
     assert not resumed.reused
-    assert resumed.record.chain == whole.record.chain
-    assert resumed.score == whole.score
-    pairs = zip(resumed.model().parameters(), whole.model().parameters(), strict=True)
+    assert resumed.record.chain == uninterrupted.record.chain
+    assert resumed.score == uninterrupted.score
+    pairs = zip(
+        resumed.model().parameters(), uninterrupted.model().parameters(), strict=True
+    )
     assert all(
         torch.equal(resumed_values, whole_values)
         for resumed_values, whole_values in pairs
@@ -84,7 +86,7 @@ def commands():
         "python": [sys.executable],
         "privplan": [sys.executable, "-m", "privplan"],
     }
-    return [[*programs[first], *arguments] for first, *arguments in words]
+    return [[*programs[program], *arguments] for program, *arguments in words]
 
 
 def killed(command, ledger):

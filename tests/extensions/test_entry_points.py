@@ -186,10 +186,10 @@ def test_from_spec_to_book(installed, tmp_path):
     shown = json.loads(run(installed, tmp_path, "book", "show", *book, "--format=json"))
     booked = {(row["group"], row["releases"], row["kept"]) for row in shown}
     assert booked == {(group["name"], 8, 1) for group in plan["groups"]}
-    left = run(
+    answer = run(
         installed, tmp_path, "book", "left", "--group=strict", "--epsilon=6", *book
     )
-    assert "one_of_four" in left
+    assert "one_of_four" in answer
 
 
 def test_accounting_counts_the_rounds_of_a_client(installed, tmp_path):

@@ -41,7 +41,7 @@ def plan():
 
 
 @pytest.fixture(scope="module")
-def whole(plan, tmp_path_factory):
+def undisturbed(plan, tmp_path_factory):
     """A run that nothing disturbed."""
     folder = tmp_path_factory.mktemp("whole") / "run"
     execute(_request(plan, folder))
@@ -67,16 +67,18 @@ def request_(plan, interrupted, tmp_path):
 
 
 @contextmanager
-def failing(monkeypatch, code, after, part=None):
-    """``fsync`` fails after ``after`` calls; ``part`` bytes of the line are lost."""
+def failing(monkeypatch, code, after, lost_bytes=None):
+    """``fsync`` fails after ``after`` calls; ``lost_bytes`` of the line are lost."""
     sync = os.fsync
     calls = []
 
     def fsync(descriptor):
         calls.append(descriptor)
         if len(calls) > after:
-            if part is not None:
-                os.ftruncate(descriptor, max(0, os.fstat(descriptor).st_size - part))
+            if lost_bytes is not None:
+                os.ftruncate(
+                    descriptor, max(0, os.fstat(descriptor).st_size - lost_bytes)
+                )
             raise OSError(code, os.strerror(code))
         sync(descriptor)
 
@@ -95,19 +97,19 @@ def failing(monkeypatch, code, after, part=None):
     ],
 )
 def test_a_disk_that_fails_at_any_write(
-    code, after, plan, whole, tmp_path, monkeypatch
+    code, after, plan, undisturbed, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(run, "SAVE_SECONDS", 0.0)
     request = _request(plan, tmp_path / "run")
     with (
-        failing(monkeypatch, code, after, part=30),
+        failing(monkeypatch, code, after, lost_bytes=30),
         pytest.raises(InputError) as caught,
     ):
         execute(request)
     [line] = str(caught.value).splitlines()
     assert f"must be writable ({os.strerror(code)})" in line
     execute(request)
-    same(tmp_path / "run", whole)
+    same(tmp_path / "run", undisturbed)
     assert not list((tmp_path / "run").glob(".*.tmp"))
 
 
@@ -121,9 +123,9 @@ main()
 
 
 @pytest.mark.slow
-def test_a_file_that_outgrows_its_limit(plan, whole, tmp_path):
+def test_a_file_that_outgrows_its_limit(plan, undisturbed, tmp_path):
     plan.save(tmp_path / PLAN)
-    size = (whole / LEDGER).stat().st_size * 2 // 3
+    size = (undisturbed / LEDGER).stat().st_size * 2 // 3
     named = ["--algorithm", "GDPFed+", "--seed", "5", "-o", str(tmp_path / "run")]
     command = [
         sys.executable,
@@ -140,7 +142,7 @@ def test_a_file_that_outgrows_its_limit(plan, whole, tmp_path):
     assert line.startswith("privplan: ")
     assert os.strerror(errno.EFBIG) in line
     execute(_request(plan, tmp_path / "run"))
-    same(tmp_path / "run", whole)
+    same(tmp_path / "run", undisturbed)
 
 
 class Bomb:
@@ -180,7 +182,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("kind", DAMAGED)
-def test_a_damaged_checkpoint(kind, request_, whole, tmp_path):
+def test_a_damaged_checkpoint(kind, request_, undisturbed, tmp_path):
     path = tmp_path / "run" / CHECKPOINT
     path.write_bytes(DAMAGED[kind](path.read_bytes(), tmp_path / "exploded"))
     with pytest.raises(
@@ -190,17 +192,17 @@ def test_a_damaged_checkpoint(kind, request_, whole, tmp_path):
     assert not (tmp_path / "exploded").exists()
     path.unlink()
     execute(request_)
-    same(tmp_path / "run", whole)
+    same(tmp_path / "run", undisturbed)
 
 
 @pytest.mark.parametrize("cut", [1, 40, 300])
-def test_a_torn_ledger_line(cut, request_, whole, tmp_path):
+def test_a_torn_ledger_line(cut, request_, undisturbed, tmp_path):
     path = tmp_path / "run" / LEDGER
     (tmp_path / "run" / CHECKPOINT).unlink()  # the line is newer than the checkpoint
     path.write_bytes(path.read_bytes()[:-cut])
     assert "is torn" in refused("verify", tmp_path / "run")
     execute(request_)
-    same(tmp_path / "run", whole)
+    same(tmp_path / "run", undisturbed)
 
 
 HEARING = """

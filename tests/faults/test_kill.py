@@ -45,25 +45,25 @@ class Work:
         return self.arguments.format(**names).split()
 
 
-def _equal(folder, whole, *names, partly=False):
+def _equal(folder, expected, *names, partly=False):
     """These files are those of the undisturbed output; some may be missing."""
     for name in names:
         if not partly or (folder / name).exists():
-            assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
+            assert (folder / name).read_bytes() == (expected / name).read_bytes(), name
 
 
-def _begins(folder, whole, name):
+def _begins(folder, expected, name):
     """A file that grows is the beginning of the undisturbed one."""
     if (folder / name).exists():
-        assert (whole / name).read_bytes().startswith((folder / name).read_bytes())
+        assert (expected / name).read_bytes().startswith((folder / name).read_bytes())
 
 
-def _run_is_sound(folder, whole):
-    _begins(folder, whole, LEDGER)
-    _equal(folder, whole, PLAN, partly=True)
+def _run_is_sound(folder, expected):
+    _begins(folder, expected, LEDGER)
+    _equal(folder, expected, PLAN, partly=True)
     record = folder / RECORD
     if record.exists() and json.loads(record.read_text())["status"] == "complete":
-        run_is_same(folder, whole)
+        run_is_same(folder, expected)
     if (folder / CHECKPOINT).exists():
         state = checkpoint.load(folder, torch.device("cpu"))
         ledger = (folder / LEDGER).read_bytes()
@@ -71,10 +71,12 @@ def _run_is_sound(folder, whole):
         assert state.chain.encode() in ledger
 
 
-def run_is_same(folder, whole):
+def run_is_same(folder, expected):
     """But for the seconds that it took."""
-    _equal(folder, whole, EVIDENCE, VECTORS, LEDGER, PLAN)
-    records = [json.loads((output / RECORD).read_text()) for output in (folder, whole)]
+    _equal(folder, expected, EVIDENCE, VECTORS, LEDGER, PLAN)
+    records = [
+        json.loads((output / RECORD).read_text()) for output in (folder, expected)
+    ]
     for record in records:
         del record["wall_seconds"]
     assert records[0] == records[1]
@@ -84,34 +86,34 @@ def _runs(folder):
     return sorted(path.parent for path in folder.glob("*/*/" + RECORD))
 
 
-def _comparison_is_sound(folder, whole):
+def _comparison_is_sound(folder, expected):
     for run in _runs(folder):
-        _run_is_sound(run, whole / run.relative_to(folder))
+        _run_is_sound(run, expected / run.relative_to(folder))
 
 
-def _comparison_is_same(folder, whole):
-    assert len(_runs(folder)) == len(_runs(whole)) == 4
+def _comparison_is_same(folder, expected):
+    assert len(_runs(folder)) == len(_runs(expected)) == 4
     for run in _runs(folder):
-        run_is_same(run, whole / run.relative_to(folder))
-    _equal(folder, whole, "results.csv")
+        run_is_same(run, expected / run.relative_to(folder))
+    _equal(folder, expected, "results.csv")
 
 
-def _sweep_is_sound(folder, whole):
-    _begins(folder, whole, JOURNAL)
-    _equal(folder, whole, TABLE, partly=True)
+def _sweep_is_sound(folder, expected):
+    _begins(folder, expected, JOURNAL)
+    _equal(folder, expected, TABLE, partly=True)
 
 
-def _sweep_is_same(folder, whole):
-    _equal(folder, whole, JOURNAL, TABLE)
+def _sweep_is_same(folder, expected):
+    _equal(folder, expected, JOURNAL, TABLE)
 
 
-def _plan_is_sound(folder, whole):
-    _equal(folder, whole, PLAN, "plan.png", partly=True)
+def _plan_is_sound(folder, expected):
+    _equal(folder, expected, PLAN, "plan.png", partly=True)
 
 
-def _plan_is_same(folder, whole):
+def _plan_is_same(folder, expected):
     assert {path.name for path in folder.iterdir()} == {PLAN, "plan.png"}
-    _equal(folder, whole, PLAN, "plan.png")
+    _equal(folder, expected, PLAN, "plan.png")
 
 
 COMPARE = "compare {plan} --algorithms GDPFed+,FedAvg --seeds 2 --jobs 1 -o {output}"
@@ -176,11 +178,11 @@ def killed(name, kills, inputs, folder, generator):
     one begins.
     """
     work = WORK[name]
-    whole = folder / "whole"
+    expected = folder / "whole"
     messages = folder / "said"
     # The process that others are forked from loads everything.
     finished(["--version"], messages)
-    seconds = finished(work.words(inputs, whole), messages)
+    seconds = finished(work.words(inputs, expected), messages)
     count = Count()
     chain = 0  # kills since the output was begun
     while count.killed < kills or chain:
@@ -197,7 +199,7 @@ def killed(name, kills, inputs, folder, generator):
             ended = process.exitcode != -9
             assert process.exitcode in (-9, 0), messages.read_text()
         if ended:
-            work.same(output, whole)
+            work.same(output, expected)
             # Nothing half-written is left.
             assert not list(output.glob("**/*.tmp"))
             count.compared += 1
@@ -208,7 +210,7 @@ def killed(name, kills, inputs, folder, generator):
         _free(output)
         if output.exists():
             count.begun += 1
-            work.sound(output, whole)
+            work.sound(output, expected)
     return count
 
 

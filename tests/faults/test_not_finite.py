@@ -55,10 +55,12 @@ def test_none_enters_the_sum(vector):
     ]
 
 
-@pytest.mark.parametrize("last", [(), (clip(5.0),), (sparsify(0.5),), (scale(),)])
-def test_none_that_a_transform_makes_infinite_enters(last):
-    last = (stretched(), *last)
-    algorithm = replace(build("FedAvg"), local=sending((HUGE, HUGE)), transforms=last)
+@pytest.mark.parametrize("further", [(), (clip(5.0),), (sparsify(0.5),), (scale(),)])
+def test_none_that_a_transform_makes_infinite_enters(further):
+    further = (stretched(), *further)
+    algorithm = replace(
+        build("FedAvg"), local=sending((HUGE, HUGE)), transforms=further
+    )
     _, records, end = one_round(tiny.setting(algorithm, pixels=(1, 255, 1, 1)))
     assert end.theta.isfinite().all()
     assert [share.excluded for share in records[0].shares] == [1, 0]
@@ -82,8 +84,8 @@ def test_clipping_keeps_its_bound_at_the_end_of_single_precision(size, norm):
         2 * torch.rand(200, 50, generator=torch.Generator().manual_seed(6)) - 1
     )
     context = TransformContext(1, torch.zeros(50), {}, tiny.plan().groups[0])
-    clipped, long = clip(norm).apply(updates, context)
-    assert long.all()
+    clipped, is_clipped = clip(norm).apply(updates, context)
+    assert is_clipped.all()
     assert (clipped.double().norm(dim=1) <= norm).all()
 
 

@@ -100,15 +100,15 @@ def changed(draw, data, max_changes=3):
     """The data with one to a few places replaced, dropped, repeated or added."""
     malformed = copy.deepcopy(data)
     for _ in range(draw(st.integers(1, max_changes))):
-        *parents, last = draw(st.sampled_from(_places(malformed) or [("new",)]))
+        *parents, key = draw(st.sampled_from(_places(malformed) or [("new",)]))
         place = malformed
         for step in parents:
             place = place[step]
         match draw(st.sampled_from(["replace", "replace", "replace", "drop", "add"])):
             case "replace":
-                place[last] = draw(_like(place[last]) if place else NODES)
+                place[key] = draw(_like(place[key]) if place else NODES)
             case "drop" if place:
-                del place[last]
+                del place[key]
             case "add" if isinstance(place, dict):
                 place[draw(st.text(max_size=8))] = draw(NODES)
             case _ if isinstance(place, list):
@@ -134,11 +134,11 @@ def odd(draw, data):
         if isinstance(value, int | float):
             numbers.append(path)
     paths = draw(st.lists(st.sampled_from(numbers), min_size=1, max_size=2))
-    for *parents, last in paths:
+    for *parents, key in paths:
         place = malformed
         for step in parents:
             place = place[step]
-        place[last] = draw(ODD)
+        place[key] = draw(ODD)
     return malformed
 
 
@@ -200,8 +200,8 @@ def _models(annotation):
     """The values of an annotation."""
     if isinstance(annotation, type) and issubclass(annotation, Value):
         yield annotation
-    for part in get_args(annotation):
-        yield from _models(part)
+    for argument in get_args(annotation):
+        yield from _models(argument)
 
 
 def fields(model, above=()):

@@ -122,9 +122,9 @@ def pickle_of_bytes(content):
 def archive_of_bytes(change):
     """Own data, with other bytes from some place on."""
     place, content = change
-    whole = io.BytesIO()
-    np.savez(whole, x=np.eye(4), y=[0, 1, 0, 1])
-    before = whole.getvalue()
+    archive = io.BytesIO()
+    np.savez(archive, x=np.eye(4), y=[0, 1, 0, 1])
+    before = archive.getvalue()
     data = before[:place] + content + before[place + len(content) :]
     _written("own.npz", data, lambda path: load_own(str(path), DataOptions()))
 

@@ -74,8 +74,8 @@ def masked(text: str, folder: Path) -> str:
 def shortened(text: str) -> str:
     """The text, or its first and last line and a hash over all where it is long."""
     lines = text.splitlines()
-    long = len(lines) > LINES_IN_FULL or len(text) > LETTERS_IN_FULL
-    if not long:
+    is_long = len(lines) > LINES_IN_FULL or len(text) > LETTERS_IN_FULL
+    if not is_long:
         return text
     digest = hashlib.sha256(text.encode()).hexdigest()
     between = f"<{len(lines)} lines, sha256 {digest}>"
@@ -127,11 +127,11 @@ def _working_in(folder: Path) -> Iterator[None]:
 
 def answer(case: Case, folder: Path) -> str:
     """Everything that the case's calls say and write, as text."""
-    parts = []
+    texts = []
     with _working_in(folder):
         for step in case.steps:
             if isinstance(step, Call):
-                parts.append(_called(step, folder))
+                texts.append(_called(step, folder))
             elif isinstance(step, Put):
                 path = folder / step.path
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -141,7 +141,7 @@ def answer(case: Case, folder: Path) -> str:
                 )
             else:
                 _edit(step, folder)
-    return "\n".join(parts)
+    return "\n".join(texts)
 
 
 def _edit(step: Edit, folder: Path) -> None:
@@ -160,13 +160,13 @@ def _called(step: Call, folder: Path) -> str:
     words = " ".join(
         f"'{word}'" if " " in word or not word else word for word in step.arguments
     )
-    parts = [f"$ privplan {words}\n", f"exit code {done.exit_code}\n"]
+    texts = [f"$ privplan {words}\n", f"exit code {done.exit_code}\n"]
     for name, text in (("stdout", done.stdout), ("stderr", done.stderr)):
         if text:
-            parts.append(f"{name}:\n{_indented(masked(text, folder))}")
+            texts.append(f"{name}:\n{_indented(masked(text, folder))}")
     for name in step.files:
-        parts.append(f"file {name}:\n{_indented(_of_file(folder / name, folder))}")
-    return "".join(parts)
+        texts.append(f"file {name}:\n{_indented(_of_file(folder / name, folder))}")
+    return "".join(texts)
 
 
 def expected(name: str) -> str:

@@ -66,8 +66,8 @@ def kill_at(write):
             count += 1
             if count == write:
                 if call is append:
-                    part = args[1][: random.randrange(len(args[1]) + 1)]
-                    append(args[0], part, *args[2:], **extra)
+                    torn = args[1][: random.randrange(len(args[1]) + 1)]
+                    append(args[0], torn, *args[2:], **extra)
                 os.kill(os.getpid(), signal.SIGKILL)
             return call(*args, **extra)
 

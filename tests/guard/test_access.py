@@ -49,8 +49,8 @@ def test_threads_that_release_a_round_at_once_get_the_same_bits(tmp_path, eviden
         assert not guard.verdict().failed
     assert len(released) == THREADS
     for sums in released:
-        for noisy_sum, first in zip(sums, released[0], strict=True):
-            assert np.array_equal(noisy_sum, first)
+        for noisy_sum, expected in zip(sums, released[0], strict=True):
+            assert np.array_equal(noisy_sum, expected)
 
 
 def test_a_forked_process_is_refused(tmp_path):
@@ -76,13 +76,13 @@ def test_a_forked_process_is_refused(tmp_path):
 
 
 def test_nothing_is_released_without_the_lock(tmp_path):
-    first = filled(tmp_path)
+    first_guard = filled(tmp_path)
     (tmp_path / LOCK).unlink()
-    with Guard(two_groups(2), tmp_path) as second:
+    with Guard(two_groups(2), tmp_path) as second_guard:
         with pytest.raises(InputError, match="keeps its lock"):
-            first.release(1)
+            first_guard.release(1)
         # The draw is that of the folder.
-        assert second.draw(1).members
+        assert second_guard.draw(1).members
 
 
 def test_a_closed_guard_releases_nothing(tmp_path):

@@ -117,12 +117,12 @@ def test_a_filter_refuses_what_was_booked_after_planning(book, tmp_path):
     assert 0 < done < 12
     account = account_of(runs(address_of(address)), "", refusal.split(".")[1])
     (stored,) = (budget for budget in plan.book if budget.group == account.group)
-    whole = composition_of(account, stored.budget, DELTA, stored.rule)
-    assert whole.fits(History())
+    composition = composition_of(account, stored.budget, DELTA, stored.rule)
+    assert composition.fits(History())
     release, _ = next(iter(plan.history(plan.group(account.group))))
     next_round = History.repeated(release, 1)
-    assert not whole.fits(next_round)
-    assert f"found {at_most(whole.epsilon(next_round), 6)}" in refusal
+    assert not composition.fits(next_round)
+    assert f"found {at_most(composition.epsilon(next_round), 6)}" in refusal
 
 
 def test_a_plan_without_a_book_is_composed_by_a_filter(book, tmp_path):
@@ -152,13 +152,13 @@ def test_the_first_run_fixes_the_filter_also_when_it_goes_on(tmp_path):
         spent = {group.name: guard.epsilon(group.name) for group in plan.groups}
     for group in plan.groups:
         account = account_of(runs(address_of(book)), "", group.name)
-        whole = composition_of(account, group.epsilon, DELTA)
-        assert spent[group.name].upper == whole.epsilon(History())
+        composition = composition_of(account, group.epsilon, DELTA)
+        assert spent[group.name].upper == composition.epsilon(History())
         assert 0 < spent[group.name].lower < spent[group.name].upper
         alone = composition_of(
             replace(account, histories=account.histories[1:]), 1.0, DELTA
         )
-        assert alone.order != whole.order
+        assert alone.order != composition.order
 
 
 def test_a_rule_that_does_not_cover_the_book_is_one_line(book, tmp_path):

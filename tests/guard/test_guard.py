@@ -169,11 +169,11 @@ def test_a_fixed_cohort_keeps_its_ratio_when_clients_are_missing(tmp_path):
 
 
 def test_an_update_is_clipped_whatever_the_client_did():
-    long = np.full(100, 3.0)
-    short = clip(long, 0.5)
-    assert np.linalg.norm(short.astype(np.float32).astype(float)) <= 0.5
-    assert np.linalg.norm(short) == pytest.approx(0.5, rel=1e-6)
-    assert np.array_equal(clip(long, 40.0), long)
+    update = np.full(100, 3.0)
+    clipped = clip(update, 0.5)
+    assert np.linalg.norm(clipped.astype(np.float32).astype(float)) <= 0.5
+    assert np.linalg.norm(clipped) == pytest.approx(0.5, rel=1e-6)
+    assert np.array_equal(clip(update, 40.0), update)
     assert not clip(np.array([1.0, np.nan]), 1.0).any()
 
 
@@ -236,14 +236,14 @@ def test_a_round_is_drawn_and_released_once(tmp_path):
     with Guard(plan, tmp_path) as guard:
         assert guard.draw(1).drawn == drawn
         sums = {"strict": np.ones(SIZE)}
-        first = guard.release(1, sums)
+        first_release = guard.release(1, sums)
         again = guard.release(1, {"strict": np.zeros(SIZE)})
-        assert np.array_equal(first.sums[0], again.sums[0])
+        assert np.array_equal(first_release.sums[0], again.sums[0])
     assert (
         len(ledger_of(tmp_path, plan)) == 1
     )  # booked when the guard closed without a model
     with Guard(plan, tmp_path) as guard:
-        assert np.array_equal(guard.interrupted.mean, first.mean)
+        assert np.array_equal(guard.interrupted.mean, first_release.mean)
         assert guard.round == 2
         guard.record(1, np.full(SIZE, 5.0))
         assert guard.interrupted is None
@@ -313,9 +313,9 @@ def test_measurements_of_a_round_that_was_never_released_are_dropped(tmp_path):
     with Guard(two_groups(), tmp_path) as guard:
         train(guard, rounds=2)
     path = tmp_path / NOISE_EVIDENCE
-    last = path.read_text().splitlines(keepends=True)[-1]
+    last_line = path.read_text().splitlines(keepends=True)[-1]
     path.write_text(
-        path.read_text() + last.replace('"round":2', '"round":3') + last[:40]
+        path.read_text() + last_line.replace('"round":2', '"round":3') + last_line[:40]
     )
     with Guard(two_groups(), tmp_path) as guard:
         train(guard)

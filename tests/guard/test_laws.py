@@ -35,9 +35,9 @@ def plan_under(law):
     )
 
 
-def exchanged(first, later, number):
+def exchanged(earlier, later, number):
     """The later cohort with that many clients of the first one in place of its own."""
-    return tuple(sorted([*later[number:], *first[:number]]))
+    return tuple(sorted([*later[number:], *earlier[:number]]))
 
 
 def thrice_in_a_block(cohorts):

@@ -48,15 +48,15 @@ def test_an_update_of_a_client_that_was_not_drawn_is_refused(running, tmp_path):
 
 
 def test_a_resend_replaces_and_never_adds_up(running):
-    last = np.linspace(-0.01, 0.01, SIZE)
-    for sent in (np.full(SIZE, 7.0), np.full(SIZE, np.nan), last):
+    last_update = np.linspace(-0.01, 0.01, SIZE)
+    for sent in (np.full(SIZE, 7.0), np.full(SIZE, np.nan), last_update):
         running.add(1, "all", 3, sent)
     total = running.total("all")
     assert total.reported == 1
     assert total.clipped == 0
     assert total.excluded == 0
-    assert np.array_equal(total.total, last)
-    assert total.largest_norm == np.linalg.norm(last)
+    assert np.array_equal(total.total, last_update)
+    assert total.largest_norm == np.linalg.norm(last_update)
 
 
 def test_the_sum_does_not_depend_on_the_order_of_updates(tmp_path, monkeypatch):

@@ -82,17 +82,19 @@ def two_rounds(
     c = matrix(factors) / sigma
     strike = math.exp(epsilon)
     u = _LINE[None, :]
-    first = _LINE[:, None]
-    log_first = c[0, 0] * first + c[1, 0] * u - (c[0, 0] ** 2 + c[1, 0] ** 2) / 2
-    left = strike - np.exp(log_first) / 2
+    first_normal = _LINE[:, None]
+    log_first = c[0, 0] * first_normal + c[1, 0] * u - (c[0, 0] ** 2 + c[1, 0] ** 2) / 2
+    remaining_strike = strike - np.exp(log_first) / 2
     by_correlation = []
     for correlation in correlations:
         # Given u the second term is lognormal: the formula of Black and Scholes.
         spread = c[1, 1] * math.sqrt(max(1 - correlation**2, 1e-16))
         mean = np.exp(c[1, 1] * correlation * u - (c[1, 1] * correlation) ** 2 / 2) / 2
-        upper = np.log(mean / np.maximum(left, 1e-300)) / spread + spread / 2
-        call = mean * ndtr(upper) - left * ndtr(upper - spread)
-        price = np.where(left > 0, call, mean - left)
+        upper = (
+            np.log(mean / np.maximum(remaining_strike, 1e-300)) / spread + spread / 2
+        )
+        call = mean * ndtr(upper) - remaining_strike * ndtr(upper - spread)
+        price = np.where(remaining_strike > 0, call, mean - remaining_strike)
         by_correlation.append(price @ _MASS)
     return np.stack(by_correlation, axis=1)
 

@@ -128,9 +128,9 @@ def test_evidence_of_choices_within_turns():
         t: law.draw(default_rng(law.stream_round(t)), clients, 1.0, t).tolist()
         for t in range(1, 13)
     }
-    for first in (1, 2, 3, 7, 8, 9):
-        turn_clients = sorted(drawn[first] + drawn[first + 3])
-        assert turn_clients == list(law.places(first, clients))
+    for first_round in (1, 2, 3, 7, 8, 9):
+        turn_clients = sorted(drawn[first_round] + drawn[first_round + 3])
+        assert turn_clients == list(law.places(first_round, clients))
     assert not list(law.attendance_faults(drawn, clients))
     assert not list(law.cohort_faults([*map(len, drawn.values())], clients, 1.0, 1e-6))
     twice = {**drawn, 5: [*drawn[5], drawn[2][0]]}

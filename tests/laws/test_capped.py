@@ -151,7 +151,9 @@ def test_honest_cohorts_raise_no_alarm_and_others_do():
     assert not list(LAW.cohort_faults(sizes(), CLIENTS, RATIO, 1e-3))
     # At a level of 0.05, 100 honest histories have about 5 alarms.
     histories = np.reshape(sizes(), (100, 30)).tolist()
-    alarms = [any(LAW.cohort_faults(part, CLIENTS, RATIO, 0.05)) for part in histories]
+    alarms = [
+        any(LAW.cohort_faults(history, CLIENTS, RATIO, 0.05)) for history in histories
+    ]
     assert sum(alarms) <= 10
 
     cap = LAW.cap(CLIENTS, RATIO)

@@ -302,14 +302,14 @@ def test_questions_without_a_spec_count_the_rounds_of_a_client():
     cohort, _ = calibrated_composition(
         "cohort", 1.0, **{**question, "sampling_ratio": None}
     )
-    part = {
+    turn = {
         **question,
         "sampling": "poisson",
         "sampling_ratio": None,
         "rounds": 10,
         "clients": 200,
     }
-    assert cohort == calibrated_composition("cohort", 1.0, **part)[0]
+    assert cohort == calibrated_composition("cohort", 1.0, **turn)[0]
 
 
 MOMENTA = (0.0, 0.5, 0.9)
@@ -378,12 +378,14 @@ def test_prefix_sums_are_near_those_of_the_best_banded_matrix(bands, rounds):
         banded[places] = free
         lengths = np.linalg.norm(banded, axis=0)
         banded /= lengths
-        left = solve_triangular(banded.T, prefix.T).T
+        decoder = solve_triangular(banded.T, prefix.T).T
         slope = (
-            -2 * solve_triangular(banded, left.T @ left, lower=True).T / np.sum(left**2)
+            -2
+            * solve_triangular(banded, decoder.T @ decoder, lower=True).T
+            / np.sum(decoder**2)
         )
         slope = (slope - banded * np.sum(slope * banded, axis=0)) / lengths
-        return math.log(np.sum(left**2)), slope[places]
+        return math.log(np.sum(decoder**2)), slope[places]
 
     best = minimize(noise, ours[places], method="L-BFGS-B", jac=True).fun
     assert best <= noise(ours[places])[0] <= best + 2 * math.log(1.0095)

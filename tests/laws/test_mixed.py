@@ -142,9 +142,11 @@ def test_a_guard_keeps_the_draw_of_a_block_through_interruptions(tmp_path):
     for rounds in (1, 2, 2, 8):
         with Guard(plan(), tmp_path) as guard:
             train(guard, rounds)
-            whole = guard.round in (1, 5, 9)
+            is_complete = guard.round in (1, 5, 9)
             assert (guard.epsilon("b").lower > 0) == (guard.round > 4)
-            assert (guard.epsilon("b").lower > 0.99 * guard.epsilon("b").upper) == whole
+            assert (
+                guard.epsilon("b").lower > 0.99 * guard.epsilon("b").upper
+            ) == is_complete
     records = ledger_of(tmp_path, plan())
     for first_round in (1, 5):
         participants = []

@@ -52,12 +52,12 @@ def test_one_release_is_a_mixture_in_both_orders(shift, ratio, contributions, ep
         mixed = chance @ norm.sf(sign * (end - shift * drawn))
         alone = norm.sf(sign * end)
         if sign > 0:
-            first = mixed
-            second = alone
+            mass_of_p = mixed
+            mass_of_q = alone
         else:
-            first = alone
-            second = mixed
-        exact = max(first - math.exp(epsilon) * second, 0.0)
+            mass_of_p = alone
+            mass_of_q = mixed
+        exact = max(mass_of_p - math.exp(epsilon) * mass_of_q, 0.0)
         below = delta_of(pairs.lower[direction], epsilon)[0]
         above = delta_of(pairs.upper[direction], epsilon)[1]
         assert below - 1e-13 <= exact <= above + 1e-13
@@ -149,14 +149,14 @@ def test_calibrated_noise_keeps_the_budget():
 
 def test_large_budgets_and_fixed_noise_are_planned():
     groups = [members("strict", 50, 500.0, contributions=3), members("loose", 60, 2.0)]
-    first = privplan.solve(
+    large_budget = privplan.solve(
         make_spec(
             groups=groups,
             cohort=10,
             planning={"ratios": "balanced", "accountant": "pld"},
         )
     )
-    assert 0.15 <= first.groups[0].noise_multiplier < 0.151
+    assert 0.15 <= large_budget.groups[0].noise_multiplier < 0.151
     groups = [
         {"name": str(noise), "clients": 40 + noise, "noise_multiplier": noise}
         for noise in (2, 3)

@@ -59,8 +59,8 @@ def spec(**changes: Any) -> Spec:
 
 def test_each_client_is_drawn_once_in_a_block() -> None:
     drawn = cohorts(50, 1)
-    for first in range(1, 201, 4):
-        block = np.concatenate([drawn[t] for t in range(first, first + 4)])
+    for first_round in range(1, 201, 4):
+        block = np.concatenate([drawn[t] for t in range(first_round, first_round + 4)])
         assert sorted(block.tolist()) == list(range(CLIENTS))
     is_drawn = np.array(
         [np.isin(np.arange(CLIENTS), cohort) for cohort in drawn.values()]

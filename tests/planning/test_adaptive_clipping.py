@@ -57,9 +57,9 @@ def pair_delta(update, count, ratio, epsilon, add):
     cell = (x[1] - x[0]) * (y[1] - y[0]) / (2 * math.pi * update * count)
 
     def density(shift_x, shift_y):
-        first = np.exp(-(((x - shift_x) / update) ** 2) / 2)
-        second = np.exp(-(((y - shift_y) / count) ** 2) / 2)
-        return np.outer(first, second) * cell
+        density_of_update = np.exp(-(((x - shift_x) / update) ** 2) / 2)
+        density_of_count = np.exp(-(((y - shift_y) / count) ** 2) / 2)
+        return np.outer(density_of_update, density_of_count) * cell
 
     without = density(0.0, 0.0)
     mixed = (1 - ratio) * without + ratio * density(1.0, 0.5)

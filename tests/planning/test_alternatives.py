@@ -98,7 +98,7 @@ def test_a_plan_says_where_noise_drowns_the_signal_and_what_helps():
     noise = relative_noise(plan)
     assert loud.startswith(f"noise is {noise:.3g} times the clipping norm")
     remedies = [
-        float(part.split(" with ")[0]) for part in loud.split(": ")[1].split(", ")
+        float(remedy.split(" with ")[0]) for remedy in loud.split(": ")[1].split(", ")
     ]
     assert f"{noise / 2:.3g} with a model of a quarter of the parameters" in loud
     assert len(remedies) == 3

@@ -27,9 +27,9 @@ from tests.planning.problems import make_spec, members, spec_data
 def plan_with(**changes):
     """The small plan, its first group changed."""
     plan = solve(make_spec())
-    first = plan.groups[0].model_copy(update=changes)
+    first_group = plan.groups[0].model_copy(update=changes)
     fields = {name: getattr(plan, name) for name in type(plan).model_fields}
-    return Plan(**{**fields, "groups": (first, *plan.groups[1:])})
+    return Plan(**{**fields, "groups": (first_group, *plan.groups[1:])})
 
 
 def segments(*rounds):
@@ -158,12 +158,12 @@ def test_more_epsilon_affords_more_and_more_noise_too(epsilon, factor, noise):
     ]
     problem = problem_of(make_spec(groups=groups))
     steady = (baselines.Schedule(((10, 1.0),)),) * 2
-    first, second = (
+    ratios, noisier_ratios = (
         baselines.affordable_ratios(problem, steady, sigma, "pld", np.array([0.1, 0.1]))
         for sigma in (noise, noise * factor)
     )
-    assert first[0] <= first[1] * (1 + 1e-4)
-    assert np.all(first <= second * (1 + 1e-4))
+    assert ratios[0] <= ratios[1] * (1 + 1e-4)
+    assert np.all(ratios <= noisier_ratios * (1 + 1e-4))
 
 
 def test_a_ratio_stops_at_everybody():

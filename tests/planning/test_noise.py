@@ -105,8 +105,8 @@ def test_points_of_a_sweep_do_not_depend_on_what_is_known():
     ]
     for cached in caches:
         cached.cache_clear()
-    last = solve_point((data, {"groups.strict.epsilon": 1.5}, False))
-    assert last == rows[-len(last) :]
+    last_rows = solve_point((data, {"groups.strict.epsilon": 1.5}, False))
+    assert last_rows == rows[-len(last_rows) :]
 
 
 def test_plans_with_upper_bounds_only_are_those_of_solve():
@@ -192,9 +192,9 @@ def test_advantages_of_any_size_are_planned(advantage, sampling):
     ]
     plan = _plan(groups, sampling=sampling)
     assert keeps_every_budget(plan)
-    first = plan.groups[0]
-    assert first.sampling_ratio > 2 * covered_ratio(first.delta, 20) / 3
-    assert first.noise_multiplier > 0.2
+    first_group = plan.groups[0]
+    assert first_group.sampling_ratio > 2 * covered_ratio(first_group.delta, 20) / 3
+    assert first_group.noise_multiplier > 0.2
 
 
 def test_equal_large_deltas_are_planned():
@@ -226,11 +226,11 @@ def test_a_cohort_so_small_that_any_noise_keeps_the_budget():
 @given(
     delta=st.floats(1e-3, 0.5),
     rounds=st.integers(1, 50),
-    part=st.floats(0.01, 1.0),
+    share=st.floats(0.01, 1.0),
     relation=st.sampled_from(["add_remove", "replace_one"]),
 )
-def test_up_to_the_jump_the_least_noise_is_certified(delta, rounds, part, relation):
-    ratio = part * covered_ratio(delta, rounds)
+def test_up_to_the_jump_the_least_noise_is_certified(delta, rounds, share, relation):
+    ratio = share * covered_ratio(delta, rounds)
     assert 1 - (1 - ratio) ** rounds <= delta
     budgets = {"epsilons": (0.1,) * 3, "deltas": (delta,) * 3}
     problem = make_problem(**budgets, rounds=rounds, relation=Relation(relation))

@@ -37,11 +37,11 @@ def shape(node: ast.AST, constants: dict[str, float]) -> str:
     match node:
         case ast.BinOp(op=ast.Add() | ast.Mult() as operator):
             terms = operands(node, type(operator))
-            parts = sorted(shape(term, constants) for term in terms)
-            return f"({type(operator).__name__} {' '.join(parts)})"
+            operand_shapes = sorted(shape(term, constants) for term in terms)
+            return f"({type(operator).__name__} {' '.join(operand_shapes)})"
         case ast.BinOp(left, operator, right):
-            parts = [shape(left, constants), shape(right, constants)]
-            return f"({type(operator).__name__} {' '.join(parts)})"
+            operand_shapes = [shape(left, constants), shape(right, constants)]
+            return f"({type(operator).__name__} {' '.join(operand_shapes)})"
         case ast.Constant(int() | float() as value):
             return f"{float(value):g}"
         case ast.Name(name) if name in constants:

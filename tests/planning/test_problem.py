@@ -24,17 +24,21 @@ def groups(**first):
 
 @pytest.mark.parametrize("release", ["joint", "per_group"])
 def test_limits_hold(release):
-    first = {"min_sampling_ratio": 0.08, "max_sampling_ratio": 0.12, "min_weight": 0.35}
+    limits = {
+        "min_sampling_ratio": 0.08,
+        "max_sampling_ratio": 0.12,
+        "min_weight": 0.35,
+    }
     planning = {"accountant": "rdp", "ratios": "noise", "release": release}
-    plan = solve(make_spec(groups=groups(**first), planning=planning))
+    plan = solve(make_spec(groups=groups(**limits), planning=planning))
     assert 0.08 * (1 - 1e-9) <= plan.groups[0].sampling_ratio <= 0.12 * (1 + 1e-9)
     assert plan.groups[0].weight >= 0.35 - 1e-6
 
 
-def floors_of(first, second, **planning):
+def floors_of(strict_floor, middle_floor, **planning):
     groups: list[dict[str, Any]] = [
-        members("strict", 200, 1.0, min_weight=first),
-        members("middle", 200, 2.0, min_weight=second),
+        members("strict", 200, 1.0, min_weight=strict_floor),
+        members("middle", 200, 2.0, min_weight=middle_floor),
         members("loose", 300, 4.0),
     ]
     return make_spec(groups=groups, planning={"ratios": "balanced", **planning})
@@ -100,11 +104,13 @@ def test_a_budget_that_no_noise_meets_names_the_nearest_epsilon():
 )
 def test_whole_cohorts_sum_and_stay_in_range(pairs, data):
     clients = np.array([size for _, size in pairs], dtype=float)
-    cohorts = np.array([part * size for part, size in pairs])
+    cohorts = np.array([ratio * size for ratio, size in pairs])
     total = data.draw(st.integers(len(pairs), int(clients.sum())))
-    whole = whole_cohorts(cohorts, clients, total)
-    assert whole.sum() == total
-    assert np.all((whole >= 1) & (whole <= clients) & (whole == np.round(whole)))
+    rounded = whole_cohorts(cohorts, clients, total)
+    assert rounded.sum() == total
+    assert np.all(
+        (rounded >= 1) & (rounded <= clients) & (rounded == np.round(rounded))
+    )
 
 
 def test_too_few_clients_for_a_whole_cohort_names_the_nearest():

@@ -58,8 +58,8 @@ epsilons = st.tuples(*[st.floats(0.1, 12)] * 3)
 
 @settings(max_examples=15, deadline=None)
 @given(clients, epsilons, st.floats(0.05, 0.95), st.integers(1, 300), st.booleans())
-def test_no_grid_point_is_better(clients, epsilons, part, rounds, sparsified):
-    cohort = part * sum(clients)
+def test_no_grid_point_is_better(clients, epsilons, share, rounds, sparsified):
+    cohort = share * sum(clients)
     problem = make_problem(
         clients=clients, epsilons=epsilons, cohort=cohort, rounds=rounds
     )
@@ -68,11 +68,11 @@ def test_no_grid_point_is_better(clients, epsilons, part, rounds, sparsified):
     assert np.all(solution.cohorts <= np.array(clients))
     assert solution.cohorts.sum() == pytest.approx(cohort, rel=1e-9)
     least_value = math.inf
-    for first in np.linspace(0, 1, 41)[1:] * clients[0]:
-        for second in np.linspace(0, 1, 41)[1:] * clients[1]:
-            third = cohort - first - second
-            if 0 < third <= clients[2]:
-                point = np.array([first, second, third])
+    for first_cohort in np.linspace(0, 1, 41)[1:] * clients[0]:
+        for second_cohort in np.linspace(0, 1, 41)[1:] * clients[1]:
+            third_cohort = cohort - first_cohort - second_cohort
+            if 0 < third_cohort <= clients[2]:
+                point = np.array([first_cohort, second_cohort, third_cohort])
                 least_value = min(
                     least_value, closed_form_value(problem, point, sparsified)
                 )
@@ -87,9 +87,11 @@ def test_noise_so_large_that_a_group_is_thrown_away():
     )
     solution = solve_published(problem, sparsified=True)
     least_value = math.inf
-    for first in np.linspace(0, 10, 101)[1:]:
-        for second in np.linspace(0, 10 - first, 101)[1:-1]:
-            point = np.array([first, second, 10 - first - second])
+    for first_cohort in np.linspace(0, 10, 101)[1:]:
+        for second_cohort in np.linspace(0, 10 - first_cohort, 101)[1:-1]:
+            point = np.array(
+                [first_cohort, second_cohort, 10 - first_cohort - second_cohort]
+            )
             if point.min() > 0:
                 least_value = min(least_value, closed_form_value(problem, point, True))
     assert solution.value <= least_value * (1 + 1e-3)

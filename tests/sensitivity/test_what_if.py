@@ -110,7 +110,7 @@ def test_what_solve_decides_cannot_be_varied():
 
 
 def test_an_interrupted_sweep_goes_on(tmp_path):
-    whole = sweep(DATA, VARIES, tmp_path / "whole")
+    uninterrupted = sweep(DATA, VARIES, tmp_path / "whole")
     seen: list[int] = []
 
     def interrupt(done, total):
@@ -127,7 +127,7 @@ def test_an_interrupted_sweep_goes_on(tmp_path):
         DATA, VARIES, tmp_path / "cut", progress=lambda done, total: seen.append(done)
     )
     assert seen[0] == 2
-    assert again == whole
+    assert again == uninterrupted
     assert (tmp_path / "cut" / TABLE).read_text() == (
         tmp_path / "whole" / TABLE
     ).read_text()

@@ -15,10 +15,10 @@ ALLOWED_GROWTH = 1.03
 def test_no_part_grows_by_more_than_is_allowed():
     recorded = json.loads((ROOT / structure.RECORDED_TOKENS).read_text())
     assert set(recorded) == set(structure.PARTS)
-    for part, folders in structure.tokens_by_folder(ROOT).items():
+    for name, folders in structure.tokens_by_folder(ROOT).items():
         count = sum(folders.values())
-        limit = ALLOWED_GROWTH * recorded[part]
-        assert count <= limit, f"{part}: {count} code tokens, at most {limit:.0f}"
+        limit = ALLOWED_GROWTH * recorded[name]
+        assert count <= limit, f"{name}: {count} code tokens, at most {limit:.0f}"
 
 
 def test_layout_and_comments_save_no_token():

@@ -12,12 +12,12 @@ def test_every_pinned_version_has_hashes():
     blocks = re.split(r"\n(?=\S)", (ROOT / "requirements.lock").read_text().strip())
     locked = []
     for block in blocks:
-        first, *hashes = block.split(" \\\n")
-        assert PIN.fullmatch(first), first
-        assert hashes, f"{first} has no hash"
+        pin, *hashes = block.split(" \\\n")
+        assert PIN.fullmatch(pin), pin
+        assert hashes, f"{pin} has no hash"
         for line in hashes:
-            assert re.fullmatch(r"    --hash=sha256:[0-9a-f]{64}", line), first
-        locked.append(first)
+            assert re.fullmatch(r"    --hash=sha256:[0-9a-f]{64}", line), pin
+        locked.append(pin)
     assert locked == (ROOT / "constraints.txt").read_text().split()
 
 

@@ -81,14 +81,14 @@ def test_sums_are_tested_alone_and_together():
 
 
 def test_a_sum_is_at_most_as_long_as_its_updates_together():
-    for parts, expected in (
+    for shares_of_sum, expected in (
         ([(3, 1, 0.5), (2, None, 1.0)], 4.0),
         ([(3, 1, 0.5), (None, 0, 0.5)], None),
         ([(3, 1, None)], None),
     ):
         shares = [
             SimpleNamespace(cohort=cohort, canaries=canaries, largest_norm=norm)
-            for cohort, canaries, norm in parts
+            for cohort, canaries, norm in shares_of_sum
         ]
         assert clipping.longest_sum(SimpleNamespace(shares=shares)) == expected
 
@@ -371,8 +371,8 @@ def test_cohorts_of_one_half_are_seen():
     level = FALSE_ALARM
     spread = [(1, [*range(0, 100, 5)])]
     assert [*cohort_independence._one_half(spread, 100, level)] == []
-    first = [(3, [*range(1, 40, 4), *range(0, 40, 4)])]
-    [line] = cohort_independence._one_half(first, 100, level)
+    first_half = [(3, [*range(1, 40, 4), *range(0, 40, 4)])]
+    [line] = cohort_independence._one_half(first_half, 100, level)
     assert line == "round 3: 20 of 20 participants are of the first half"
     even = [(4, [*range(10, 90, 4)])]
     [line] = cohort_independence._one_half(even, 100, level)
@@ -422,9 +422,9 @@ def test_parts_of_a_record_are_those_of_the_law(change, partition, count):
         groups=[SimpleNamespace(name="all", clients=100)],
         law_of=lambda group: SimpleNamespace(law=law),
     )
-    parts = {"all": change(seated.parts)}
+    recorded = {"all": change(seated.parts)}
     run = SimpleNamespace(
-        plan=plan, record=SimpleNamespace(parts=parts, partition=partition)
+        plan=plan, record=SimpleNamespace(parts=recorded, partition=partition)
     )
     assert len([*record._parts(run)]) == count
 
@@ -527,15 +527,15 @@ def test_common_clients_and_neighbours_are_those_counted_one_by_one():
     ]
     for distance in (1, 2, 3):
         # Pairs of which no two have a client in common.
-        first = [
+        lower_clients = [
             client for client in range(n - distance) if client // distance % 2 == 0
         ]
         neighbours = 0
         for cohort in drawn:
-            for client in first:
+            for client in lower_clients:
                 neighbours += client in cohort and client + distance in cohort
         mean = sum(
-            len(first) * len(cohort) * (len(cohort) - 1) / (n * (n - 1))
+            len(lower_clients) * len(cohort) * (len(cohort) - 1) / (n * (n - 1))
             for cohort in drawn
         )
         bound = 1.0

@@ -115,8 +115,8 @@ def write(folder, name, data):
 def edited(data, path, value):
     new = copy.deepcopy(data)
     inner = new
-    for part in path[:-1]:
-        inner = inner[part]
+    for step in path[:-1]:
+        inner = inner[step]
     inner[path[-1]] = value
     return new
 
@@ -135,8 +135,8 @@ def paths(data, path=()):
 
 
 def value_at(data, path):
-    for part in path:
-        data = data[part]
+    for step in path:
+        data = data[step]
     return data
 
 

@@ -69,8 +69,11 @@ def test_a_forged_run_without_optional_evidence_is_unverified(tmp_path):
     assert statistics <= set(missing) - set(expected)
     shown = verify(tmp_path)
     assert shown.exit_code == 5
-    last = "unverified, not shown: ledger, coordinates, noise fresh, sums, cohorts, participation"
-    assert last in " ".join(shown.stdout.split())
+    last_line = (
+        "unverified, not shown: ledger, coordinates, noise fresh, sums, cohorts, "
+        "participation"
+    )
+    assert last_line in " ".join(shown.stdout.split())
 
 
 def _without(**changes):

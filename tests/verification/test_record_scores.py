@@ -19,11 +19,11 @@ def judged(folder, by_class, by_group):
     """The fault of an accuracy of 0.4 with these parts; empty when there is none."""
     honest_run.write_run(folder)
     record = RunRecord.load(folder)
-    last = RoundMetrics(round=record.rounds_done, accuracy=0.4, loss=1.0)
-    parts = {"accuracy_by_class": by_class, "accuracy_by_group": by_group}
-    record.model_copy(update={"accuracy": 0.4, "metrics": (last,), **parts}).save(
-        folder
-    )
+    last_metrics = RoundMetrics(round=record.rounds_done, accuracy=0.4, loss=1.0)
+    scores = {"accuracy_by_class": by_class, "accuracy_by_group": by_group}
+    record.model_copy(
+        update={"accuracy": 0.4, "metrics": (last_metrics,), **scores}
+    ).save(folder)
     check = record_agrees(load_run(folder))
     return "" if check.passed else check.reason
 
@@ -73,10 +73,12 @@ def test_runs_with_one_model_and_with_own_ones_agree(name, tmp_path):
     execute(Request(short_plan(), name, "digits", tmp_path / "run", seed=1))
     run = load_run(tmp_path / "run")
     assert record_agrees(run).passed
-    *earlier, last = run.record.metrics
+    *earlier, last_metrics = run.record.metrics
     # Both are of as many clients, of whom there are 300.
-    assert last.accuracy == run.record.accuracy
-    last_changed = last.model_copy(update={"accuracy": last.accuracy + 0.01})
+    assert last_metrics.accuracy == run.record.accuracy
+    last_changed = last_metrics.model_copy(
+        update={"accuracy": last_metrics.accuracy + 0.01}
+    )
     changed = run.record.model_copy(update={"metrics": (*earlier, last_changed)})
     assert "the last evaluation" in record_agrees(replace(run, record=changed)).reason
 

@@ -42,22 +42,22 @@ def quadrature(
     """
     nodes, weights = np.polynomial.legendre.leggauss(160)
 
-    def option(left: np.ndarray, depth: int) -> np.ndarray:
+    def option(remaining: np.ndarray, depth: int) -> np.ndarray:
         """E[(the sum of depth draws - left)+]."""
         if depth == 1:
-            return call(sigma, left)
-        kink = sigma * np.log(np.maximum(left, 1e-300)) + 1 / (2 * sigma)
+            return call(sigma, remaining)
+        kink = sigma * np.log(np.maximum(remaining, 1e-300)) + 1 / (2 * sigma)
         kink = np.clip(kink, -12.0, 12.0 + 1 / sigma)
-        total = np.zeros_like(left)
-        lowest = np.full_like(left, -12.0)
-        highest = np.full_like(left, 12.0 + 1 / sigma)
+        total = np.zeros_like(remaining)
+        lowest = np.full_like(remaining, -12.0)
+        highest = np.full_like(remaining, 12.0 + 1 / sigma)
         ends = [lowest, kink - 2, kink - 0.5, kink, highest]
         for start, end in pairwise(ends):
             low = np.maximum(start, -12.0)
             high = np.maximum(end, -12.0)
             z = low[:, None] + (high - low)[:, None] * (1 + nodes) / 2
             y = np.exp((z - 1 / (2 * sigma)) / sigma)
-            inner = option((left[:, None] - y).ravel(), depth - 1).reshape(z.shape)
+            inner = option((remaining[:, None] - y).ravel(), depth - 1).reshape(z.shape)
             density = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
             total += ((high - low)[:, None] / 2 * weights * density * inner).sum(axis=1)
         return total
@@ -212,13 +212,13 @@ def test_options_on_a_sum_are_those_of_the_binomial_law(tilt: float) -> None:
     law = allocation._Law(
         0.0, np.array([0.0, 1.0]), np.array([1 - chance, chance]), 1.0
     )
-    parts = allocation._parts(law, rounds)
+    counted_lattices = allocation._parts(law, rounds)
     moved = chance * math.exp(tilt) / (1 - chance + chance * math.exp(tilt))
     middle = rounds * moved
     spread = math.sqrt(middle * (1 - moved))
     strikes = middle + spread * np.array([-30.0, -3.0, 0.3, 3.0, 30.0])
     strikes = strikes[(strikes > 0) & (strikes < rounds)]
-    priced = allocation._priced(parts, strikes, tilt, 20.0)
+    priced = allocation._priced(counted_lattices, strikes, tilt, 20.0)
     sign = math.copysign(1.0, tilt)
     counts = np.arange(rounds + 1.0)
     payoffs = np.maximum(sign * (counts - strikes[:, None]), 0.0)

@@ -53,9 +53,9 @@ def _divergence(rows, epsilon):
     if above_epsilon(40) <= 0:
         return 0.0
     root = brentq(above_epsilon, -40, 40, xtol=1e-13)
-    first = (1 - p) * ndtr(-root) + p * ndtr(shift - root)
-    second = (1 - q) * ndtr(-root) + q * ndtr(-shift - root)
-    return float(first - math.exp(epsilon) * second)
+    mass_of_p = (1 - p) * ndtr(-root) + p * ndtr(shift - root)
+    mass_of_q = (1 - q) * ndtr(-root) + q * ndtr(-shift - root)
+    return float(mass_of_p - math.exp(epsilon) * mass_of_q)
 
 
 @pytest.mark.parametrize("kind", [Kind.REMOVE, Kind.ADD, Kind.SWAP])

@@ -57,9 +57,9 @@ def exact_excess(kind, shift, ratio, low, high, level):
 
         p = ratio if kind != Kind.ADD else 0
         q = ratio if kind != Kind.REMOVE else 0
-        first = (1 - p) * mass(0) + p * mass(shift)
-        second = (1 - q) * mass(0) + q * mass(-shift)
-        return first - mp.exp(mp.mpf(level)) * second
+        mass_of_p = (1 - p) * mass(0) + p * mass(shift)
+        mass_of_q = (1 - q) * mass(0) + q * mass(-shift)
+        return mass_of_p - mp.exp(mp.mpf(level)) * mass_of_q
 
 
 @pytest.mark.parametrize("kind", [Kind.REMOVE, Kind.ADD, Kind.SWAP])
@@ -209,13 +209,13 @@ def test_one_round_is_read_exactly(kind, shift, ratio, delta):
     assert low <= high <= low * (1 + 1e-6) + 1e-300
 
 
-def two_round_delta(first, second, epsilon):
+def two_round_delta(first_round, second_round, epsilon):
     """Two rounds of Poisson add/remove (remove) by a double Riemann sum."""
     grid = np.linspace(-9, 12, 4001)
     normal = np.exp(-(grid**2) / 2) / math.sqrt(2 * math.pi) * (grid[1] - grid[0])
     masses = []
     losses = []
-    for sigma, ratio in (first, second):
+    for sigma, ratio in (first_round, second_round):
         growth = np.expm1(grid / sigma - 1 / (2 * sigma**2))
         masses.append(normal * (1 + ratio * growth))
         losses.append(np.log1p(ratio * growth))
@@ -225,13 +225,15 @@ def two_round_delta(first, second, epsilon):
 
 
 def test_two_different_rounds_against_a_double_integral():
-    first = (1.1, 0.2)
-    second = (0.8, 0.05)
-    history = History([(Release(*first), 1), (Release(*second), 1)])
+    first_round = (1.1, 0.2)
+    second_round = (0.8, 0.05)
+    history = History([(Release(*first_round), 1), (Release(*second_round), 1)])
     for delta in (1e-2, 1e-6):
         bounds = PldAccountant().epsilon(history, delta, AR)
-        assert two_round_delta(first, second, bounds.upper) <= delta * (1 + 1e-6)
-        assert two_round_delta(first, second, bounds.lower) >= delta * (1 - 1e-6)
+        least_delta = two_round_delta(first_round, second_round, bounds.upper)
+        assert least_delta <= delta * (1 + 1e-6)
+        largest_delta = two_round_delta(first_round, second_round, bounds.lower)
+        assert largest_delta >= delta * (1 - 1e-6)
         assert bounds.upper - bounds.lower <= 1e-3 * bounds.upper
 
 

@@ -39,9 +39,9 @@ def exact_masses(masses, count):
     power = [mp.mpf(1)]
     for _ in range(count):
         longer = [mp.mpf(0)] * (len(power) + len(masses) - 1)
-        for first, mass in enumerate(power):
-            for second, factor in enumerate(factors):
-                longer[first + second] += mass * factor
+        for place, mass in enumerate(power):
+            for step, factor in enumerate(factors):
+                longer[place + step] += mass * factor
         power = longer
     return power
 
@@ -85,9 +85,9 @@ def breaches(composed, losses, masses, *, sign, places=None):
     return wrong
 
 
-def breaches_of_both(parts, tilt, losses, masses, *, places):
+def breaches_of_both(counted_lattices, tilt, losses, masses, *, places):
     """Where the bounds of a composition from above and from below are wrong."""
-    composed = convolution.compose_at(parts, tilt)
+    composed = convolution.compose_at(counted_lattices, tilt)
     return sum(
         breaches(composed, losses, masses, sign=sign, places=places) for sign in (1, -1)
     )
@@ -138,13 +138,13 @@ def test_rounding_of_transforms_counts(monkeypatch, term, sign):
     with mp.workdps(DIGITS):
         masses = exact_masses(BELL, 32)
         losses = [mp.mpf(0.125) * k for k in range(len(masses))]
-        parts = parts_of(0.125, BELL, 32)
-        composed = convolution.compose_at(parts, 0.5)
+        counted_lattices = parts_of(0.125, BELL, 32)
+        composed = convolution.compose_at(counted_lattices, 0.5)
         assert (
             breaches(composed, losses, masses, sign=sign, places=range(0, 140, 4)) == 0
         )
         without(monkeypatch, term)
-        composed = convolution.compose_at(parts, 0.5)
+        composed = convolution.compose_at(counted_lattices, 0.5)
         assert (
             breaches(composed, losses, masses, sign=sign, places=range(0, 140, 4)) > 0
         )
@@ -166,8 +166,8 @@ def drift_place(monkeypatch):
     without(monkeypatch, "wrapped_error", "sum_rounding", "loss_blur")
     masses, exact = rare_moves(1_000_000)
     losses = [mp.mpf(0.5) * 2 * moves for moves in range(len(exact))]
-    parts = parts_of(0.5, masses, 1_000_000)
-    return breaches_of_both(parts, 1.0, losses, exact, places=range(4))
+    counted_lattices = parts_of(0.5, masses, 1_000_000)
+    return breaches_of_both(counted_lattices, 1.0, losses, exact, places=range(4))
 
 
 def moves_place(monkeypatch):
@@ -176,8 +176,8 @@ def moves_place(monkeypatch):
     without(monkeypatch, "sum_rounding", "tilt_drift", "loss_blur")
     masses, exact = rare_moves(100)
     losses = [mp.mpf(0.5) * 2 * moves for moves in range(len(exact))]
-    parts = parts_of(0.5, masses, 100)
-    return breaches_of_both(parts, 0.2, losses, exact, places=range(12))
+    counted_lattices = parts_of(0.5, masses, 100)
+    return breaches_of_both(counted_lattices, 0.2, losses, exact, places=range(12))
 
 
 def sums_place(monkeypatch):
@@ -192,16 +192,18 @@ def sums_place(monkeypatch):
     count = 5_000
     losses = [mp.mpf(1e-3) * k for k in range(count)]
     exact = [mp.mpf(1 / count)] * count
-    parts = parts_of(1e-3, [1 / count] * count, 1)
-    return breaches_of_both(parts, 1e-3, losses, exact, places=range(1005, 5000, 1000))
+    counted_lattices = parts_of(1e-3, [1 / count] * count, 1)
+    return breaches_of_both(
+        counted_lattices, 1e-3, losses, exact, places=range(1005, 5000, 1000)
+    )
 
 
 def losses_place(monkeypatch):
     """Losses of 750 that are told apart by a millionth."""
     exact = exact_masses([0.5, 0.5], 3)
     losses = [3 * mp.mpf(250.1) + mp.mpf(1e-6) * k for k in range(len(exact))]
-    parts = parts_of(1e-6, [0.5, 0.5], 3, offset=250.1)
-    return breaches_of_both(parts, 1e4, losses, exact, places=range(3))
+    counted_lattices = parts_of(1e-6, [0.5, 0.5], 3, offset=250.1)
+    return breaches_of_both(counted_lattices, 1e4, losses, exact, places=range(3))
 
 
 @pytest.mark.parametrize(
@@ -302,7 +304,9 @@ def test_losses_without_mass_do_not_count_however_large():
     masses = [0.0, 0.5, 0.5, 0.0]
     step = 800.0
     tilts = np.array([1e-3, 1.0, -1.0])
-    parts = parts_of(step, masses, 3, offset=-1000.0)
+    counted_lattices = parts_of(step, masses, 3, offset=-1000.0)
     low, high = (-1000.0 + step * place for place in (1, 2))
     expected = 3 * (np.logaddexp(tilts * low, tilts * high) - math.log(2))
-    assert convolution.cumulants(parts, tilts) == pytest.approx(expected, rel=1e-12)
+    assert convolution.cumulants(counted_lattices, tilts) == pytest.approx(
+        expected, rel=1e-12
+    )

@@ -40,8 +40,8 @@ def test_very_many_rounds_are_those_of_a_quadrature(
 def test_many_kinds_of_rounds_cost_between_the_cheapest_and_the_dearest():
     """Delta of mixed rounds, by bounds that are close to each other."""
     kinds = [privplan.Release(1 + 0.3 * step, 0.01 * (step + 1)) for step in range(12)]
-    whole = privplan.Release(9.0, 1.0, "full")
-    history = privplan.History([(kind, 20) for kind in kinds] + [(whole, 4)])
+    full_round = privplan.Release(9.0, 1.0, "full")
+    history = privplan.History([(kind, 20) for kind in kinds] + [(full_round, 4)])
     curve = privplan.compose(history)
     bounds = curve.epsilon(1e-7)
     assert bounds.lower <= bounds.upper <= bounds.lower * (1 + 2e-4)
