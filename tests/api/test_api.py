@@ -76,11 +76,11 @@ def test_stable_names_keep_their_arguments():
         for name in methods.split():
             stable[f"{kind}.{name}"] = getattr(stable[kind], name)
     calls = {
-        name: part
-        for name, part in stable.items()
-        if inspect.isroutine(part) or name == "Book"
+        name: value
+        for name, value in stable.items()
+        if inspect.isroutine(value) or name == "Book"
     }
-    assert {name: arguments(part) for name, part in calls.items()} == SIGNATURES
+    assert {name: arguments(value) for name, value in calls.items()} == SIGNATURES
     assert set(stable) - set(calls) == VALUES - {"Release"} | {
         "Release",
         "Spec",
@@ -113,16 +113,16 @@ def test_examples_of_stable_names_run(name, namespace):
     assert value.__doc__
     tests = doctest.DocTestFinder(recurse=False).find(value, name, globs=namespace)
     if inspect.isclass(value):
-        parts = {
-            member_name: part
-            for member_name, part in vars(value).items()
+        members = {
+            member_name: member
+            for member_name, member in vars(value).items()
             if not member_name.startswith("_")
         }
-        for member_name, part in parts.items():
-            part = getattr(part, "__func__", part)
-            if inspect.isfunction(part) and part.__doc__:
+        for member_name, member in members.items():
+            member = getattr(member, "__func__", member)
+            if inspect.isfunction(member) and member.__doc__:
                 tests += doctest.DocTestFinder().find(
-                    part, member_name, globs=namespace
+                    member, member_name, globs=namespace
                 )
     examples = [test for test in tests if test.examples]
     assert examples or name in VALUES, f"{name} has no example"

@@ -36,10 +36,10 @@ def noise_for_a_budget(epsilon: float) -> float:
 def budgets_of_a_plan(spec: Path) -> dict[str, float]:
     plan = privplan.solve(spec)
     strict = plan.groups["strict"]
-    first = plan.groups[0]
+    first_group = plan.groups[0]
     for group in plan.groups:
         assert group.noise_multiplier > 0
-    return {strict.name: strict.epsilon, first.name: first.weight}
+    return {strict.name: strict.epsilon, first_group.name: first_group.weight}
 
 
 def a_changed_spec() -> privplan.Plan:

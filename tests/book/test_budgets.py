@@ -136,8 +136,8 @@ def test_a_run_of_the_book_costs_its_account_what_its_reservation_would(
     assert 0 < declared.spent_units == reserved.spent_units
     assert declared.committed == reserved.committed
 
-    left = reserved.capacity - reserved.spent_units
-    fitting = int(left / (reserved.spent_units / 30))
+    remaining_units = reserved.capacity - reserved.spent_units
+    fitting = int(remaining_units / (reserved.spent_units / 30))
     with pytest.raises(InfeasibleError, match=r"p/declared: of epsilon 2 at"):
         budgets.reserve("next", {"p/declared": releases(fitting + 1)})
     budgets.reserve("next", {"p/declared": releases(fitting)})

@@ -163,12 +163,12 @@ def test_a_book_of_runs_has_no_accounts_and_gets_none(tmp_path):
 
 
 def test_left_refuses_what_it_cannot_answer(book, monkeypatch):
-    left = ("book", "left", "--group", "strict", "--rule", "exact", "--address", book)
-    line = refused(*left, "--epsilon", "1e308")
+    words = ("book", "left", "--group", "strict", "--rule", "exact", "--address", book)
+    line = refused(*words, "--epsilon", "1e308")
     assert "epsilon: must be positive and at most 50" in line
     monkeypatch.setattr("privplan.cli.book.MOST_SECONDS", 1e-3)
     next_run = ("--rounds", "1000", "--sampling-ratio", "0.01")
-    line = refused(*left, "--epsilon", "3", *next_run)
+    line = refused(*words, "--epsilon", "3", *next_run)
     assert "answerable within 0.001 s" in line
 
 

@@ -38,11 +38,15 @@ def test_shares_are_the_histories_of_the_ledger(tmp_path):
 
 
 def test_steps_count_and_units_stay_apart(tmp_path):
-    first, second = releases(two_groups())[:2]
-    share = first.shares[0].model_copy(update={"participants": (0,), "records": 50})
+    first_release, second_release = releases(two_groups())[:2]
+    share = first_release.shares[0].model_copy(
+        update={"participants": (0,), "records": 50}
+    )
     of_records = {"unit": "record", "steps": 7, "shares": (share,)}
-    changed = first.model_copy(update=of_records)
-    booked = as_recorded(run(tmp_path / "run", records=[first, second, changed]))
+    changed = first_release.model_copy(update=of_records)
+    booked = as_recorded(
+        run(tmp_path / "run", records=[first_release, second_release, changed])
+    )
     rounds = {
         (share.group, share.unit): share.history.rounds for share in booked.shares
     }
@@ -54,7 +58,7 @@ def test_steps_count_and_units_stay_apart(tmp_path):
 
 
 def test_silent_releases_cost_nothing_and_bare_ones_everything(tmp_path):
-    first, second = releases(two_groups())[:2]
+    first_release, second_release = releases(two_groups())[:2]
     nothing = {
         "noise_std": 0.0,
         "dimension": 0,
@@ -62,8 +66,8 @@ def test_silent_releases_cost_nothing_and_bare_ones_everything(tmp_path):
         "residual": None,
     }
     records = [
-        first.model_copy(update={"family": "silent", **nothing}),
-        second.model_copy(update={"family": "none", **nothing}),
+        first_release.model_copy(update={"family": "silent", **nothing}),
+        second_release.model_copy(update={"family": "none", **nothing}),
     ]
     loose, strict = as_recorded(run(tmp_path / "run", records=records)).shares
     assert strict.releases == ()
@@ -146,8 +150,8 @@ def test_a_broken_run_can_be_booked_at_infinite_epsilon(tmp_path):
     done = privplan("book", "add", folder, "--infinite", "--address", book)
     assert done.exit_code == 0
     assert "is broken: its releases are booked at infinite epsilon" in done.stderr
-    left = ("book", "left", "--group", "strict", "--epsilon", 40, "--address", book)
-    assert "nothing is left" in refused(*left, code=3)
+    command = ("book", "left", "--group", "strict", "--epsilon", 40, "--address", book)
+    assert "nothing is left" in refused(*command, code=3)
 
 
 def test_a_forged_run_costs_infinite_epsilon_for_every_group(tmp_path):
@@ -190,15 +194,21 @@ def test_a_run_that_is_not_finished_is_booked_as_recorded(tmp_path):
 def test_equal_noise_in_two_runs_is_refused_in_one_line(tmp_path):
     """One seed on other data: the same states of the generator, but other sums."""
     book = tmp_path / "b"
-    first = releases(two_groups(), 1)
-    states = [release.noise_state for release in first]
-    second = [
+    first_releases = releases(two_groups(), 1)
+    states = [release.noise_state for release in first_releases]
+    second_releases = [
         release.model_copy(update={"noise_state": state})
         for release, state in zip(releases(two_groups(), 2), states, strict=True)
     ]
-    answer("book", "add", run(tmp_path / "one", records=first), "--address", book)
+    answer(
+        "book", "add", run(tmp_path / "one", records=first_releases), "--address", book
+    )
     line = refused(
-        "book", "add", run(tmp_path / "two", 2, records=second), "--address", book
+        "book",
+        "add",
+        run(tmp_path / "two", 2, records=second_releases),
+        "--address",
+        book,
     )
     assert "run: must have noise of its own" in line
     assert "60 equal noise states" in line

@@ -52,9 +52,9 @@ def test_past_and_plan_keep_the_budget_and_use_it(past, tmp_path, planning):
     records = read_ledger(run(tmp_path / "again"), two_groups().digest).records
     for name, budget in (("strict", 1.0), ("loose", 3.0)):
         group = plan.group(name)
-        whole = history_of(records, name) * 3 + plan.history(group)
+        all_releases = history_of(records, name) * 3 + plan.history(group)
         after = account_of(past, "", name).composed(plan.history(group), group.delta)
-        assert account_of(past, "", name).history + plan.history(group) == whole
+        assert account_of(past, "", name).history + plan.history(group) == all_releases
         assert after.upper <= budget
         if (
             "accountant" in planning

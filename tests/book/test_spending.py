@@ -42,8 +42,8 @@ def test_full_participation_adds_squares_as_the_closed_form_says(tmp_path):
     spent = spending(account_of(runs, "", "strict"), DELTA)
     mu = (30 / 20.0**2 + 30 / 35.0**2) ** 0.5
     assert spent.epsilon_upper == pytest.approx(epsilon_of(mu, DELTA), rel=1e-9)
-    parts = sum(epsilon_of(30**0.5 / sigma, DELTA / 2) for sigma in (20.0, 35.0))
-    assert spent.epsilon_naive == pytest.approx(parts, rel=1e-9)
+    sum_of_runs = sum(epsilon_of(30**0.5 / sigma, DELTA / 2) for sigma in (20.0, 35.0))
+    assert spent.epsilon_naive == pytest.approx(sum_of_runs, rel=1e-9)
     assert spent.runs == 2
     assert spent.kept == 2
     assert spent.releases == 60
@@ -51,10 +51,10 @@ def test_full_participation_adds_squares_as_the_closed_form_says(tmp_path):
 
 
 def test_sampled_runs_compose_as_another_library_says():
-    parts = [(1.6, 0.02, 30), (1.1, 0.05, 20), (2.0, 0.01, 100)]
-    account = _account(*(History.repeated(Release(s, q), n) for s, q, n in parts))
+    past_runs = [(1.6, 0.02, 30), (1.1, 0.05, 20), (2.0, 0.01, 100)]
+    account = _account(*(History.repeated(Release(s, q), n) for s, q, n in past_runs))
     library = PLDAccountant(value_discretization_interval=1e-4)
-    for sigma, ratio, rounds in parts:
+    for sigma, ratio, rounds in past_runs:
         library.compose(
             events.PoissonSampledDpEvent(ratio, events.GaussianDpEvent(sigma)), rounds
         )
@@ -82,12 +82,12 @@ pasts = st.lists(
 @settings(max_examples=12, deadline=None)
 @given(pasts)
 def test_one_composition_is_within_the_naive_sum_and_above_every_run(past):
-    whole = spending(_account(*past), DELTA)
-    assert whole.epsilon_upper <= whole.epsilon_naive * (1 + 1e-9)
+    spent = spending(_account(*past), DELTA)
+    assert spent.epsilon_upper <= spent.epsilon_naive * (1 + 1e-9)
     for history in past:
-        assert _account(history).composed(History(), DELTA).lower <= whole.epsilon_upper
+        assert _account(history).composed(History(), DELTA).lower <= spent.epsilon_upper
     assert (
-        spending(_account(*reversed(past)), DELTA).epsilon_upper == whole.epsilon_upper
+        spending(_account(*reversed(past)), DELTA).epsilon_upper == spent.epsilon_upper
     )
 
 
@@ -183,39 +183,41 @@ def _full(sigma, rounds, law="full"):
 def test_full_participation_has_a_closed_form(law):
     """As which the filter counts a block of random allocation."""
     account = _account(_full(30.0, 10, law), _full(40.0, 20))
-    left = remaining(account, 3.0, DELTA)
+    next_run = remaining(account, 3.0, DELTA)
     room = mu_of(3.0, DELTA) ** 2 - 10 / 30.0**2 - 20 / 40.0**2
-    assert left.noise_multiplier == pytest.approx(math.sqrt(20 / room), rel=2e-4)
-    assert left.noise_multiplier >= math.sqrt(20 / room)
-    assert left.rule == "gaussian filter"  # costs nothing over exact composition
-    assert left.headroom == pytest.approx(3.0 - left.spent, abs=1e-6)
+    assert next_run.noise_multiplier == pytest.approx(math.sqrt(20 / room), rel=2e-4)
+    assert next_run.noise_multiplier >= math.sqrt(20 / room)
+    assert next_run.rule == "gaussian filter"  # costs nothing over exact composition
+    assert next_run.headroom == pytest.approx(3.0 - next_run.spent, abs=1e-6)
     exact = remaining(account, 3.0, DELTA, rule="exact")
     assert exact.headroom == 3.0 - exact.spent_upper
-    assert (exact.spent_upper < 0.99 * left.spent) == (law != "full")
+    assert (exact.spent_upper < 0.99 * next_run.spent) == (law != "full")
 
 
 @pytest.mark.parametrize("relation", [Relation.ADD_REMOVE, Relation.REPLACE_ONE])
 @pytest.mark.parametrize("law", [SamplingLaw.POISSON, SamplingLaw.FIXED_SIZE])
 def test_the_answers_fit_and_one_more_does_not(law, relation):
-    first, last = (
+    first_history, last_history = (
         History.repeated(Release(sigma, 0.02, law), 20) for sigma in (5.0, 6.0)
     )
-    account = _account(first, last, relation=relation)
-    left = remaining(account, 2.0, DELTA, rule="exact")
-    sigma = left.noise_multiplier
+    account = _account(first_history, last_history, relation=relation)
+    answer = remaining(account, 2.0, DELTA, rule="exact")
+    sigma = answer.noise_multiplier
     next_run = History.repeated(Release(sigma, 0.02, law), 20)
-    assert account.composed(next_run, DELTA).upper == left.total
-    assert left.total <= 2.0
+    assert account.composed(next_run, DELTA).upper == answer.total
+    assert answer.total <= 2.0
     less = History.repeated(Release(sigma * 0.999, 0.02, law), 20)
     assert account.composed(less, DELTA).upper > 2.0
 
 
 def test_a_next_run_may_have_another_shape():
     account = _account(History.repeated(Release(2.0, 0.02), 50))
-    left = remaining(account, 1.0, DELTA, sampling_ratio=0.1, rounds=200, rule="exact")
-    assert left.next_ratio == 0.1
-    assert left.next_rounds == 200
-    sigma = left.noise_multiplier or 0.0
+    answer = remaining(
+        account, 1.0, DELTA, sampling_ratio=0.1, rounds=200, rule="exact"
+    )
+    assert answer.next_ratio == 0.1
+    assert answer.next_rounds == 200
+    sigma = answer.noise_multiplier or 0.0
     assert (
         0.998
         <= account.composed(History.repeated(Release(sigma, 0.1), 200), DELTA).upper
@@ -227,12 +229,12 @@ def test_sampled_runs_are_filtered_by_the_divergence_at_one_order():
     """By definition: capacity and cost at the order that fits the first run."""
     history = History.repeated(Release(2.0, 0.02), 50)
     account = _account(history, history)
-    left = remaining(account, 1.0, DELTA)
+    answer = remaining(account, 1.0, DELTA)
     order = filters.order_of(1.0, DELTA, history)
-    assert left.rule == f"renyi filter at order {ORDERS[order]:g}"
-    assert 0.997 <= left.total <= 1.0
+    assert answer.rule == f"renyi filter at order {ORDERS[order]:g}"
+    assert 0.997 <= answer.total <= 1.0
     assert (
-        left.noise_multiplier
+        answer.noise_multiplier
         > remaining(account, 1.0, DELTA, rule="exact").noise_multiplier
     )
 

@@ -46,14 +46,14 @@ def test_a_run_comes_back_as_it_was_added(address, tmp_path):
 
 def _discrete(booking):
     """The booking with discrete noise in half of the releases of its first group."""
-    first, *further = booking.run.shares
-    [equal] = first.releases
+    first_share, *further = booking.run.shares
+    [equal] = first_share.releases
     half = equal.count // 2
     releases = (
         equal.model_copy(update={"family": "discrete_gaussian", "count": half}),
         equal.model_copy(update={"family": "gaussian", "count": equal.count - half}),
     )
-    shares = (first.model_copy(update={"releases": releases}), *further)
+    shares = (first_share.model_copy(update={"releases": releases}), *further)
     return replace(booking, run=booking.run.model_copy(update={"shares": shares}))
 
 
@@ -117,13 +117,13 @@ def test_a_run_that_grew_replaces_its_shorter_self_and_not_the_other_way(
     address, tmp_path
 ):
     url = address_of(address)
-    short = run(tmp_path / "short", rounds=10)
-    long = run(tmp_path / "long", rounds=25)
-    assert add(url, booking_of(short, "")).outcome == "added"
-    grown = add(url, booking_of(long, ""))
+    short_run = run(tmp_path / "short", rounds=10)
+    long_run = run(tmp_path / "long", rounds=25)
+    assert add(url, booking_of(short_run, "")).outcome == "added"
+    grown = add(url, booking_of(long_run, ""))
     assert grown.outcome == "replaced"
     assert grown.lines == 10 * PER_ROUND
-    late = add(url, booking_of(short, ""))
+    late = add(url, booking_of(short_run, ""))
     assert late.outcome == "longer"
     assert late.lines == 25 * PER_ROUND
     (booked,) = runs(url)
@@ -167,9 +167,9 @@ def test_of_copies_that_went_apart_one_counts_as_recorded(address, tmp_path):
     """They share drawn cohorts: their releases are no independent draws."""
     url = address_of(address)
     common_lines = 10 * PER_ROUND
-    first, second = (releases(two_groups(), seed) for seed in (1, 2))
-    mixed = [*first[:common_lines], *second[common_lines:]]
-    add(url, booking_of(run(tmp_path / "first", records=first), ""))
+    first_releases, second_releases = (releases(two_groups(), seed) for seed in (1, 2))
+    mixed = [*first_releases[:common_lines], *second_releases[common_lines:]]
+    add(url, booking_of(run(tmp_path / "first", records=first_releases), ""))
     folder = run(tmp_path / "mixed", records=mixed)
     with pytest.raises(InputError, match=r"must not be a copy of .*first that went"):
         add(url, booking_of(folder, ""))

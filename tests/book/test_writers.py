@@ -56,13 +56,13 @@ def write_at_once(address, work):
 @pytest.mark.slow
 def test_every_run_is_in_the_book_once(address, tmp_path):
     shared = booking_of(run(tmp_path / "shared", 900), "")
-    first = booking_of(run(tmp_path / "first", 902), "")
-    assert add(address_of(address), first).outcome == "added"
+    first_booking = booking_of(run(tmp_path / "first", 902), "")
+    assert add(address_of(address), first_booking).outcome == "added"
     grown = [
         booking_of(run(tmp_path / f"g{n}", 901, rounds=n), "")
         for n in range(5, 5 + WRITERS)
     ]
-    expected = {first.run.chain, shared.run.chain, grown[-1].run.chain}
+    expected = {first_booking.run.chain, shared.run.chain, grown[-1].run.chain}
     work = []
     for writer in range(WRITERS):
         first_seed = 1 + writer * RUNS_OF_WRITER
@@ -266,10 +266,10 @@ def _check(budgets, folder):
             _, acknowledged = kinds[account]
             assert not acknowledged
             continue
-        done, left = _check_reservation(reservations[name], kinds, charges[name])
+        done, reserved = _check_reservation(reservations[name], kinds, charges[name])
         for account in charges[name]:
             spent_units[account] += done
-            reserved_units[account] += left
+            reserved_units[account] += reserved
     for name in ACCOUNTS:
         state = budgets.state(name)
         assert state.spent_units == spent_units[name]

@@ -149,8 +149,8 @@ def test_coverages_that_no_run_has_are_a_category_of_their_own():
     for number, run in enumerate(runs(60, seed=13)):
         # Every other run has a coverage that no other has, with larger errors.
         if number % 2:
-            first = source.dirichlet([0.5] * 4)
-            coverage = Coverage(shares=(tuple(first), (0.25,) * 4), clients=(0.5, 0.5))
+            shares = source.dirichlet([0.5] * 4)
+            coverage = Coverage(shares=(tuple(shares), (0.25,) * 4), clients=(0.5, 0.5))
             odd = float(
                 np.clip(run.accuracy + source.choice([-0.25, 0.25]), 0.01, 0.99)
             )

@@ -58,8 +58,8 @@ def test_what_killed_writers_left_is_removed_once_the_folder_is_locked(tmp_path)
     with open(going_on, "rb") as writer:
         fcntl.flock(writer, fcntl.LOCK_EX)
         with locked(tmp_path):
-            left = {path.name for path in tmp_path.iterdir()}
-    assert left == {LOCK, fresh.name, going_on.name, unrelated.name}
+            remaining = {path.name for path in tmp_path.iterdir()}
+    assert remaining == {LOCK, fresh.name, going_on.name, unrelated.name}
 
 
 def test_a_pipe_is_written_into(tmp_path):

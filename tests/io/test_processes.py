@@ -187,8 +187,10 @@ def test_results_by_key_whatever_the_order_of_completion(jobs, tmp_path):
 
 
 def test_only_missing_items_are_computed(tmp_path):
-    first = dict(list(ITEMS.items())[:2])
-    sweeps.finish(first, square, spread=pool.in_jobs(1), journal=journal(tmp_path))
+    first_items = dict(list(ITEMS.items())[:2])
+    sweeps.finish(
+        first_items, square, spread=pool.in_jobs(1), journal=journal(tmp_path)
+    )
     computed: list[int] = []
 
     def recorded(number):
@@ -223,7 +225,7 @@ def test_a_refused_sweep_leaves_nothing_behind(tmp_path):
     """Folders that it created, unless something was stored, and the lock of others."""
 
     def refused(number):
-        if number == last:
+        if number == last_number:
             raise InputError.one("number", "must be another", number)
         return square(number)
 
@@ -236,13 +238,13 @@ def test_a_refused_sweep_leaves_nothing_behind(tmp_path):
                 ITEMS, refused, spread=pool.in_jobs(1), journal=journal(folder)
             )
 
-    last = 0
+    last_number = 0
     run(tmp_path / "a" / "b")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "own.txt").write_text("kept")
     run(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["own.txt"]
-    last = 2
+    last_number = 2
     run(tmp_path / "a" / "b")
     assert len(journal(tmp_path / "a" / "b").load()) == 2
 
@@ -272,8 +274,10 @@ def test_a_journal_of_another_sweep_is_refused(line, rule, tmp_path):
 
 def test_an_incomplete_last_line_is_removed(tmp_path):
     path = tmp_path / "journal.jsonl"
-    whole = json.dumps({"sweep": "one", "point": {"number": 2}, "rows": 4}) + "\n"
-    path.write_text(whole + '{"sweep": "on')
+    complete_line = (
+        json.dumps({"sweep": "one", "point": {"number": 2}, "rows": 4}) + "\n"
+    )
+    path.write_text(complete_line + '{"sweep": "on')
     assert journal(tmp_path).load() == {sweeps.key_of({"number": 2}): 4}
     assert journal(tmp_path).begin() == {sweeps.key_of({"number": 2}): 4}
-    assert path.read_text() == whole
+    assert path.read_text() == complete_line

@@ -32,12 +32,12 @@ def products_are_rounded_up(program):
     assert units_of(tiny * tiny) == [1, 1, 1]
     scale = int(program.SCALE)
     draw = random.Random(1)
-    first = [draw.getrandbits(draw.randint(1, 170)) for _ in range(9)]
-    second = [draw.getrandbits(draw.randint(1, 170)) for _ in range(9)]
+    left_units = [draw.getrandbits(draw.randint(1, 170)) for _ in range(9)]
+    right_units = [draw.getrandbits(draw.randint(1, 170)) for _ in range(9)]
     expected = [0] * 17
     for i, j in itertools.product(range(9), range(9)):
-        expected[i + j] += first[i] * second[j]
-    product = of_units(program, first) * of_units(program, second)
+        expected[i + j] += left_units[i] * right_units[j]
+    product = of_units(program, left_units) * of_units(program, right_units)
     assert units_of(product) == [-(-mass // scale) for mass in expected]
 
 

@@ -123,13 +123,15 @@ def random_question(draw):
         laws += ["poisson (up to 3 clients of one person)", "random_allocation:8"]
         laws += ["cyclic_allocation:3:20", "banded_separation:4"]
     law = draw.choice(laws)
-    whole = law.startswith(("full", "min_", "banded_", "random_", "cyclic_allocation"))
+    is_full = law.startswith(
+        ("full", "min_", "banded_", "random_", "cyclic_allocation")
+    )
     if "allocation" in law:
         rounds = draw.choice([1, 3, 6])
-    releases = [(Release(noise, 1.0 if whole else ratio, law), rounds)]
+    releases = [(Release(noise, 1.0 if is_full else ratio, law), rounds)]
     if draw.random() < 0.15 and "person" not in law:
         releases.append((Release(2 * noise, 1.0, "full"), 2))
-    if draw.random() < 0.1 and "person" not in law and not whole:
+    if draw.random() < 0.1 and "person" not in law and not is_full:
         releases.append((Release(8.0, 1.0, "full", "laplace"), 1))
     delta = math.exp(draw.uniform(math.log(1e-8), math.log(1e-3)))
     return History(releases), Relation(relation), delta

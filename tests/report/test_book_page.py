@@ -43,8 +43,8 @@ def test_each_group_has_what_the_book_composes(book):
         assert cells["spent, at least"] == six(spending.epsilon_lower, False)
         assert cells["spent, at most"] == six(spending.epsilon_upper)
         assert cells["runs"] == str(spending.runs)
-    left = book.left("strict", 9.0)
-    assert cells_of(written, "strict")["left"] == six(9.0 - left.spent, False)
+    remaining = book.left("strict", 9.0)
+    assert cells_of(written, "strict")["left"] == six(9.0 - remaining.spent, False)
     further = {spending.group for spending in book.spent()} - {"strict"}
     assert cells_of(written, further.pop())["budget"] == "not stated"
 

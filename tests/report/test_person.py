@@ -42,9 +42,9 @@ def test_each_sentence_on_a_plan_names_the_patient(folder, monkeypatch):
 
 def test_a_book_names_the_patient_of_its_runs(tmp_path):
     book = Book(tmp_path / "book.sqlite")
-    first = run(tmp_path / "first", person="patient")
-    book.add(first, rounds=0)
-    assert as_recorded(first).person == "patient"
+    first_run = run(tmp_path / "first", person="patient")
+    book.add(first_run, rounds=0)
+    assert as_recorded(first_run).person == "patient"
     count = History([(Release(20.0, 1.0, "full", "laplace"), 1)])
     book.declare("ages", count, group="strict", clients=100)
     [strict] = [group for group in book.spent() if group.group == "strict"]

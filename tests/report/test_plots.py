@@ -29,9 +29,9 @@ from privplan.values import Shown
 
 def test_names_of_methods_stay_distinct_where_they_are_shortened():
     names = ["GDPFed+ with recipe", "GDPFed+ without recipe", "planned"]
-    short = _distinct(names)
-    assert len({*short}) == 3
-    assert short[2] == "planned"
+    shortened = _distinct(names)
+    assert len({*shortened}) == 3
+    assert shortened[2] == "planned"
     assert _distinct(names[:1] + names[2:]) == ["GDPFed+ wi…ecipe", "planned"]
 
 

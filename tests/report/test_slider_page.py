@@ -51,19 +51,19 @@ def spec_at(grid, positions):
         for axis, position in zip(grid["axes"], positions, strict=True)
     ]
     # Every second part of the text is the place of a slider's number.
-    parts = list(grid["spec"])
-    parts[1::2] = [texts[int(place)] for place in parts[1::2]]
-    return yaml.safe_load("".join(parts))
+    pieces = list(grid["spec"])
+    pieces[1::2] = [texts[int(place)] for place in pieces[1::2]]
+    return yaml.safe_load("".join(pieces))
 
 
 def test_each_position_has_the_numbers_of_its_own_spec(page):
     grid = grid_of(page)
     assert [axis["values"] for axis in grid["axes"]] == [[0.5, 1, 2], [5, 1]]
     for number, rows in enumerate(grid["points"]):
-        first, second = divmod(number, 2)
-        plan = solve(Spec.parse(spec_at(grid, (first, second))))
-        assert plan.spec.groups["strict"].epsilon == [0.5, 1, 2][first]
-        assert plan.spec.rounds == [5, 1][second]
+        epsilon_position, rounds_position = divmod(number, 2)
+        plan = solve(Spec.parse(spec_at(grid, (epsilon_position, rounds_position))))
+        assert plan.spec.groups["strict"].epsilon == [0.5, 1, 2][epsilon_position]
+        assert plan.spec.rounds == [5, 1][rounds_position]
         upper = upper_bounds(plan)
         for row, group, risk in zip(rows, plan.groups, risks_of(plan), strict=True):
             assert row["group"] == group.name

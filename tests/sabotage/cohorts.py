@@ -89,8 +89,9 @@ def repeated(change):
 
 def _over_who_came(round_, sums, weights):
     realised = {
-        part.group.name: part.group.expected_cohort / max(1, len(part.participants))
-        for part in sums
+        group_sum.group.name: group_sum.group.expected_cohort
+        / max(1, len(group_sum.participants))
+        for group_sum in sums
     }
     return [{name: factor * realised[name] for name, factor in weights.items()}]
 

@@ -66,7 +66,9 @@ def each_released(change):
 
     def release(honest, round_, sums, *context):
         pairs = zip(honest.release(round_, sums, *context), sums, strict=True)
-        return tuple(change(honest_release, part) for honest_release, part in pairs)
+        return tuple(
+            change(honest_release, group_sum) for honest_release, group_sum in pairs
+        )
 
     return released(release)
 

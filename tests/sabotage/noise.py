@@ -41,49 +41,49 @@ def rebooked(record, noise):
 def noised(change, book=evidence_of_drawn):
     """Change the noise of each group's sum."""
 
-    def changed(honest_release, part):
-        honest_noise = honest_release.vector.double() - part.total
-        noise = change(honest_noise, honest_release, part)
+    def changed(honest_release, group_sum):
+        honest_noise = honest_release.vector.double() - group_sum.total
+        noise = change(honest_noise, honest_release, group_sum)
         return replace(
             honest_release,
-            vector=(part.total + noise).float(),
+            vector=(group_sum.total + noise).float(),
             record=book(honest_release.record, noise),
         )
 
     return each_released(changed)
 
 
-def _half_of_the_coordinates(noise, honest_release, part):
+def _half_of_the_coordinates(noise, honest_release, group_sum):
     return noise.index_fill(0, torch.arange(0, len(noise), 2), 0.0)
 
 
 def _undone():
     """In every second round the negative of the noise of the round before."""
-    last: dict[str, Tensor] = {}
+    previous_noise: dict[str, Tensor] = {}
 
-    def change(noise, honest_release, part):
-        name = part.group.name
+    def change(noise, honest_release, group_sum):
+        name = group_sum.group.name
         if honest_release.record.round % 2 == 0:
-            return -last[name]
-        last[name] = noise
+            return -previous_noise[name]
+        previous_noise[name] = noise
         return noise
 
     return change
 
 
-def _shares(noise, honest_release, part):
+def _shares(noise, honest_release, group_sum):
     # The others drop out and take their noise with them.
-    reported = len(part.participants) * 0.7
-    return noise * math.sqrt(min(1.0, reported / part.group.expected_cohort))
+    reported = len(group_sum.participants) * 0.7
+    return noise * math.sqrt(min(1.0, reported / group_sum.group.expected_cohort))
 
 
 def _next_group(honest, round_, sums, weights, noise):
-    multipliers = [part.group.noise_multiplier for part in sums]
+    multipliers = [group_sum.group.noise_multiplier for group_sum in sums]
     shifted = [*multipliers[1:], multipliers[0]]
     wrong = []
-    for part, multiplier in zip(sums, shifted, strict=True):
-        group = part.group.model_copy(update={"noise_multiplier": multiplier})
-        wrong.append(replace(part, group=group))
+    for group_sum, multiplier in zip(sums, shifted, strict=True):
+        group = group_sum.group.model_copy(update={"noise_multiplier": multiplier})
+        wrong.append(replace(group_sum, group=group))
     return honest.release(round_, wrong, weights, noise)
 
 
@@ -96,9 +96,9 @@ def _same_noise(experiment):
 
 
 def _mean_of_who_came(experiment):
-    def change(noise, honest_release, part):
-        mean = part.total * (
-            part.group.expected_cohort / max(1, len(part.participants)) - 1
+    def change(noise, honest_release, group_sum):
+        mean = group_sum.total * (
+            group_sum.group.expected_cohort / max(1, len(group_sum.participants)) - 1
         )
         return noise + mean
 
@@ -120,21 +120,21 @@ NOISE = (
         "The noise is drawn with half of the deviation that is booked.",
         check="noise drawn",
         words="drawn with",
-        breaks=noised(lambda noise, noisy, part: noise / 2),
+        breaks=noised(lambda noise, noisy, group_sum: noise / 2),
     ),
     Fault(
         "noise halved, evidence forged",
         "The same, and the mechanism reports the squares of the full noise.",
         check="sums",
         words="a rest of",
-        breaks=noised(lambda noise, noisy, part: noise / 2, hidden),
+        breaks=noised(lambda noise, noisy, group_sum: noise / 2, hidden),
     ),
     Fault(
         "noise halved and booked",
         "The noise has half of the planned deviation, and the ledger says so.",
         check="noise planned",
         words="noise multiplier",
-        breaks=noised(lambda noise, noisy, part: noise / 2, rebooked),
+        breaks=noised(lambda noise, noisy, group_sum: noise / 2, rebooked),
     ),
     Fault(
         "variance for deviation",
@@ -142,7 +142,7 @@ NOISE = (
         check="noise drawn",
         words="drawn with",
         breaks=noised(
-            lambda noise, noisy, part: noise * min(1.0, noisy.record.noise_std)
+            lambda noise, noisy, group_sum: noise * min(1.0, noisy.record.noise_std)
         ),
     ),
     Fault(
@@ -164,7 +164,7 @@ NOISE = (
         "The sum is released as it is, under the evidence of honest noise.",
         check="sums",
         words="a rest of",
-        breaks=noised(lambda noise, noisy, part: noise * 0, hidden),
+        breaks=noised(lambda noise, noisy, group_sum: noise * 0, hidden),
     ),
     Fault(
         "no noise",

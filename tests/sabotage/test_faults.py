@@ -114,8 +114,8 @@ def test_further_honest_runs_pass(algorithm, sampling, seed):
 
 @pytest.mark.slow
 def test_canaries_alone_see_two_in_five_faults_that_weaken_privacy():
-    first = [fault for fault in FAULTS if fault not in COLLECTED]
-    findings = [tried(fault, canaries=800) for fault in first]
+    faults = [fault for fault in FAULTS if fault not in COLLECTED]
+    findings = [tried(fault, canaries=800) for fault in faults]
     audited = [finding for finding in findings if finding.seen is not None]
     seen = [finding.fault.name for finding in audited if finding.seen]
     assert len(audited) >= 30

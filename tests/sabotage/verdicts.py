@@ -51,8 +51,12 @@ def answer(folder: Path, *options: str) -> tuple[str, str]:
         raise AssertionError(done.output) from done.exception
     verdict = json.loads(done.stdout)
     checks = [check for check in verdict["checks"] if check["outcome"] == "failed"]
-    first = checks[0] if checks else None
-    why = f"{first['name']}: {first['reason']}" if first else verdict["not_executed"]
+    failed_check = checks[0] if checks else None
+    why = (
+        f"{failed_check['name']}: {failed_check['reason']}"
+        if failed_check
+        else verdict["not_executed"]
+    )
     return verdict["level"], why
 
 

@@ -55,10 +55,12 @@ def watched():
     updates = loop.client_updates
 
     def noted_sums(experiment, context):
-        parts, personal = sums(experiment, context)
-        secrets.sums += [part.total.detach().numpy().ravel().copy() for part in parts]
+        group_sums, personal = sums(experiment, context)
+        secrets.sums += [
+            group_sum.total.detach().numpy().ravel().copy() for group_sum in group_sums
+        ]
         note(experiment, personal)
-        return parts, personal
+        return group_sums, personal
 
     def noted_updates(experiment, context):
         sent, personal = updates(experiment, context)

@@ -116,11 +116,11 @@ def moved(algorithm):
 def played(algorithm):
     """Where the engine stands after all rounds."""
     world = setting(algorithm)
-    now = initial_state(world)
+    state = initial_state(world)
     ledger = MemoryLedger("")
-    while now.round < ROUNDS:
-        now = run_round(world, now, ledger)
-    return now
+    while state.round < ROUNDS:
+        state = run_round(world, state, ledger)
+    return state
 
 
 def loop(world, round_, theta, client, cohort=None):

@@ -54,8 +54,8 @@ def changed(value, path, is_key, text):
     """The data with another text at a path."""
     value = json.loads(json.dumps(value))
     inner = value
-    for part in path[:-1]:
-        inner = inner[part]
+    for step in path[:-1]:
+        inner = inner[step]
     if is_key:
         inner[text] = inner.pop(path[-1])
     else:
@@ -164,14 +164,14 @@ def kept_texts(folder, line, write):
 
 def test_no_text_of_the_ledger_may_be_another_one(folder):
     releases, evidence, record = contents(folder)
-    first, *further = releases
+    first_release, *further = releases
 
     def write(line):
         rewrite(folder, [line, *further], evidence, record)
 
-    write(first)
+    write(first_release)
     assert answer(folder, rounds=0)[0] == "kept"
-    assert list(kept_texts(folder, first, write)) == []
+    assert list(kept_texts(folder, first_release, write)) == []
 
 
 @pytest.mark.parametrize("number", [0, 1])

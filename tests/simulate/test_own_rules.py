@@ -127,8 +127,8 @@ def test_a_model_that_is_no_number_is_said_to_have_no_score(
         return replace(mine(plan, hyperparameters), server=server)
 
     register("Mine", plan=as_given, unit="client", released="sums", source="me")(build)
-    short = plan.spec.model_copy(update={"rounds": 1})
-    short_plan = privplan.solve(short)
+    short_spec = plan.spec.model_copy(update={"rounds": 1})
+    short_plan = privplan.solve(short_spec)
     simulate.train(
         short_plan, dataset="digits", algorithm="Mine", folder=tmp_path / "run"
     )

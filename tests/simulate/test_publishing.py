@@ -360,8 +360,10 @@ def test_neighbours_differ_in_the_model_and_nowhere_else(tmp_path, monkeypatch):
         )
         run.publish(tmp_path / f"{name}-bundle")
         bundles.append(_contents(tmp_path / f"{name}-bundle"))
-    first, second = bundles
-    assert {name for name in FILES if first[name] != second[name]} == {MODEL}
+    first_bundle, second_bundle = bundles
+    assert {name for name in FILES if first_bundle[name] != second_bundle[name]} == {
+        MODEL
+    }
 
 
 def test_a_deployment_is_published_without_a_model(tmp_path):
@@ -542,8 +544,8 @@ def _has_a_name_that_moves(name, values):
     [_is_no_number, _has_a_further_array, _has_a_number_less, _has_a_name_that_moves],
 )
 def test_the_model_of_a_bundle_has_the_planned_parameters(change, bundle):
-    [first, *further] = read_model(bundle / MODEL).items()
-    parameters = {**change(*first), **dict(further)}
+    [first_parameter, *further] = read_model(bundle / MODEL).items()
+    parameters = {**change(*first_parameter), **dict(further)}
     (bundle / MODEL).write_bytes(model_bytes(parameters))
     with pytest.raises(InputError, match=r"bundle\.model"):
         read_bundle(bundle)

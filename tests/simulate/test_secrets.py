@@ -78,8 +78,8 @@ def test_no_secret_is_left(case, tmp_path, monkeypatch):
         assert secrets.sums or unit == "record"
 
         # What the next round needs is in the checkpoint, which only its owner may read.
-        left = traces(folder, secrets)
-        assert set(left) <= {CHECKPOINT}, left
+        traces_left = traces(folder, secrets)
+        assert set(traces_left) <= {CHECKPOINT}, traces_left
         assert (folder / CHECKPOINT).stat().st_mode & 0o777 == 0o600
 
         execute(request)

@@ -122,8 +122,10 @@ def test_an_interrupted_run_resumes_to_the_same_bits(tmp_path):
         assert (tmp_path / "one" / name).read_bytes() == (
             tmp_path / "two" / name
         ).read_bytes()
-    first, second = (RunRecord.load(tmp_path / name) for name in ("one", "two"))
-    assert first.accuracy == second.accuracy
+    uninterrupted, resumed = (
+        RunRecord.load(tmp_path / name) for name in ("one", "two")
+    )
+    assert uninterrupted.accuracy == resumed.accuracy
 
 
 def test_the_average_is_evaluated_and_released(tmp_path):
@@ -137,5 +139,5 @@ def test_the_average_is_evaluated_and_released(tmp_path):
     assert (
         record.accuracy == measure(experiment.model, average, experiment.data).accuracy
     )
-    last = measure(experiment.model, end.theta, experiment.data)
-    assert last.loss != record.metrics[-1].loss
+    last_measure = measure(experiment.model, end.theta, experiment.data)
+    assert last_measure.loss != record.metrics[-1].loss

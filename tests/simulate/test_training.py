@@ -71,14 +71,14 @@ def test_a_group_is_scored_on_its_own_records(solved, tmp_path):
 
 def test_an_interrupted_run_resumes_to_the_same_parameters(solved, tmp_path):
     options = {"model": Net, "data": data(), "seed": 3, "noise": "seeded"}
-    whole = simulate.train(solved, folder=tmp_path / "whole", **options)
+    uninterrupted = simulate.train(solved, folder=tmp_path / "whole", **options)
     with pytest.raises(InterruptedRunError):
         simulate.train(solved, folder=tmp_path / "cut", report=stop_after(2), **options)
     resumed = simulate.train(solved, folder=tmp_path / "cut", **options)
     assert not resumed.reused
-    assert resumed.record.chain == whole.record.chain
+    assert resumed.record.chain == uninterrupted.record.chain
     resumed_parameters = nn.utils.parameters_to_vector(resumed.model().parameters())
-    whole_parameters = nn.utils.parameters_to_vector(whole.model().parameters())
+    whole_parameters = nn.utils.parameters_to_vector(uninterrupted.model().parameters())
     assert torch.equal(resumed_parameters, whole_parameters)
     assert simulate.train(solved, folder=tmp_path / "cut", **options).reused
     with pytest.raises(InputError, match="own_model: must be as in"):
@@ -100,9 +100,9 @@ def test_own_people_get_secure_noise_whose_key_lies_beside_the_folder(solved, tm
         "kept, executed again (all 5 rounds); the code of its own module is believed"
     )
     assert verdicts.headline(run.verdict) == executed
-    parts = OwnParts(data(), OwnModel(Net, {}, "Net", False))
+    own_parts = OwnParts(data(), OwnModel(Net, {}, "Net", False))
     assert (
-        Replay(run.folder, own_parts=parts)
+        Replay(run.folder, own_parts=own_parts)
         .run(None, 0, lambda done, rounds: None)
         .outcome
         == "passed"
@@ -123,12 +123,12 @@ def test_turns_follow_the_names_of_own_clients(tmp_path, monkeypatch):
         "cohort": 4,
     }
     solved = privplan.solve(Spec.parse(spec))
-    parts = OwnParts(data(), OwnModel(Net, {}, "Net", False))
+    own_parts = OwnParts(data(), OwnModel(Net, {}, "Net", False))
     options = {"model": Net, "data": data()}
 
     def replayed(run):
         return (
-            Replay(run.folder, own_parts=parts)
+            Replay(run.folder, own_parts=own_parts)
             .run(None, 0, lambda done, rounds: None)
             .outcome
         )

@@ -98,10 +98,10 @@ def test_no_client_moves_sum_and_count_by_more_than_the_bound(size, norm, share)
     bound = {NORM: torch.tensor(norm, dtype=torch.float64)}
     context = TransformContext(1, torch.zeros(3), bound, group)
     update = torch.tensor([[0.6, 0.0, 0.8]]) * size
-    sent, long = adaptive_clip(rule).apply(update, context)
+    sent, is_clipped = adaptive_clip(rule).apply(update, context)
     assert sent.shape == (1, 4)
     assert float(sent.double().norm()) <= adaptive_clip(rule).bound(None, group)
-    assert bool(long[0]) is (float(update.double().norm()) > norm)
+    assert bool(is_clipped[0]) is (float(update.double().norm()) > norm)
 
 
 def test_without_noise_the_norm_comes_to_the_quantile():
@@ -195,16 +195,16 @@ def test_what_is_counted_is_what_is_clipped():
     algorithm = of_method("DP-FedPGN", plan, rho=0.0, beta=0.4)
     setting = tiny.setting(algorithm)
     ledger = MemoryLedger("")
-    first = run_round(setting, initial_state(setting), ledger)
-    second = run_round(setting, first, ledger)
-    step = (first.theta - setting.start).numpy()
-    norm = float(first.server[NORM])
+    after_first = run_round(setting, initial_state(setting), ledger)
+    after_second = run_round(setting, after_first, ledger)
+    step = (after_first.theta - setting.start).numpy()
+    norm = float(after_first.server[NORM])
     updates = [np.array([3.0, 4.0]) * 0.5 * pixel for pixel in (1, 2, 1, 4)]
     lengths = [np.linalg.norm(update - 0.6 * 0.5 * step) for update in updates]
     share = np.mean([length <= norm for length in lengths])
     assert share != np.mean([np.linalg.norm(update) <= norm for update in updates])
     expected = norm * math.exp(-0.2 * (share - 0.5))
-    assert float(second.server[NORM]) == pytest.approx(expected, rel=1e-5)
+    assert float(after_second.server[NORM]) == pytest.approx(expected, rel=1e-5)
 
 
 def test_a_public_mask_does_not_select_the_count():

@@ -41,8 +41,8 @@ def test_each_fault_names_its_line(tmp_path):
     places = {fault.field: fault.place for fault in caught.value.faults}
     for field, line in FAULTS.items():
         assert places[field] == f"{file}:{line}", places
-    first = str(caught.value).splitlines()[0]
-    assert first.endswith(f"found -1 ({file}:3)")
+    first_line = str(caught.value).splitlines()[0]
+    assert first_line.endswith(f"found -1 ({file}:3)")
 
 
 def test_a_field_that_is_missing_has_the_line_of_what_is_around_it(tmp_path):

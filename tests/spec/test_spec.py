@@ -20,11 +20,11 @@ from tests.planning.problems import make_spec, spec_data
 def changed(path, value):
     """The small spec with a value replaced; ``groups.0.epsilon`` reaches into lists."""
     data: Any = json.loads(json.dumps(spec_data(), allow_nan=True))
-    *parents, last = path.split(".")
+    *parents, field = path.split(".")
     place = data
-    for part in parents:
-        place = place[int(part)] if part.isdigit() else place.setdefault(part, {})
-    place[int(last) if last.isdigit() else last] = value
+    for parent in parents:
+        place = place[int(parent)] if parent.isdigit() else place.setdefault(parent, {})
+    place[int(field) if field.isdigit() else field] = value
     return data
 
 
@@ -138,8 +138,8 @@ def test_fixed_noise_says_what_it_spends_and_has_no_risk_beside_it():
 @pytest.mark.parametrize("path", REMOVED)
 def test_a_field_that_was_removed_names_what_to_use(path):
     value: Any = 1
-    for part in reversed(path.split(".")):
-        value = [{"name": "a", **value}] if part == "*" else {part: value}
+    for name in reversed(path.split(".")):
+        value = [{"name": "a", **value}] if name == "*" else {name: value}
     with pytest.raises(InputError) as raised:
         Spec.parse({**spec_data(), **value})
     field = path.replace("*", "a")

@@ -13,7 +13,7 @@ BIAS = slice(2048, 2080)  # layers of the model of the bench
 def without(part_of):
     """No noise on some coordinates, more on the others, the same energy in total."""
 
-    def change(z, released, part):
+    def change(z, released, group_sum):
         silent = z.clone()
         silent[part_of] = 0
         return silent * (z.norm() / silent.norm()) if silent.any() else silent
@@ -21,23 +21,23 @@ def without(part_of):
     return change
 
 
-def _random_twentieth(z, released, part):
+def _random_twentieth(z, released, group_sum):
     chosen = torch.rand(len(z), generator=torch.Generator().manual_seed(7)) < 0.05
     silent = z.masked_fill(chosen, 0.0)
     return silent * (z.norm() / silent.norm())
 
 
-def _uneven(z, released, part):
+def _uneven(z, released, group_sum):
     factors = torch.where(torch.arange(len(z)) % 2 == 0, 0.5, 1.75**0.5)
     return z * factors.double()
 
 
-def _falling(z, released, part):
+def _falling(z, released, group_sum):
     falling = z * torch.linspace(1.4, 0.6, len(z), dtype=torch.float64)
     return falling * (z.norm() / falling.norm())
 
 
-def _shared_draws(z, released, part):
+def _shared_draws(z, released, group_sum):
     return z[torch.arange(len(z)) // 2 * 2]
 
 

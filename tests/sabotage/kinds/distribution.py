@@ -7,44 +7,48 @@ from tests.sabotage.fault import EXTERNAL, Fault
 from tests.sabotage.noise import evidence_of_drawn, hidden, noised
 
 
-def fresh(released, part):
+def fresh(released, group_sum):
     """A generator that is neither the run's nor the same for two releases."""
-    words = [ord(letter) for letter in part.group.name]
+    words = [ord(letter) for letter in group_sum.group.name]
     return np.random.default_rng([released.record.round, *words])
 
 
 def standard(change, book=evidence_of_drawn):
     """Change the noise in units of its recorded standard deviation."""
 
-    def scaled(noise, released, part):
+    def scaled(noise, released, group_sum):
         std = released.record.noise_std
-        return change(noise / std, released, part) * std
+        return change(noise / std, released, group_sum) * std
 
     return noised(scaled, book)
 
 
-def _laplace(z, released, part):
-    return torch.from_numpy(fresh(released, part).laplace(0, 0.5**0.5, len(z)))
+def _laplace(z, released, group_sum):
+    return torch.from_numpy(fresh(released, group_sum).laplace(0, 0.5**0.5, len(z)))
 
 
-def _uniform(z, released, part):
-    return torch.from_numpy(fresh(released, part).uniform(-(3**0.5), 3**0.5, len(z)))
-
-
-def _student(z, released, part):
+def _uniform(z, released, group_sum):
     return torch.from_numpy(
-        fresh(released, part).standard_t(5, len(z)) * (3 / 5) ** 0.5
+        fresh(released, group_sum).uniform(-(3**0.5), 3**0.5, len(z))
     )
 
 
-def _smaller(z, released, part):
-    second = torch.from_numpy(fresh(released, part).standard_normal(len(z)))
+def _student(z, released, group_sum):
+    return torch.from_numpy(
+        fresh(released, group_sum).standard_t(5, len(z)) * (3 / 5) ** 0.5
+    )
+
+
+def _smaller(z, released, group_sum):
+    second = torch.from_numpy(fresh(released, group_sum).standard_normal(len(z)))
     return z if z.norm() < second.norm() else second
 
 
 def _truncated(limit):
-    def change(z, released, part):
-        inside = torch.from_numpy(fresh(released, part).uniform(-limit, limit, len(z)))
+    def change(z, released, group_sum):
+        inside = torch.from_numpy(
+            fresh(released, group_sum).uniform(-limit, limit, len(z))
+        )
         return torch.where(z.abs() > limit, inside, z)
 
     return change
@@ -82,7 +86,7 @@ FAULTS = (
         "The noise is rounded to multiples of a twentieth of its deviation.",
         check="noise distribution",
         words=GRID,
-        breaks=standard(lambda z, released, part: (z * 20).round() / 20),
+        breaks=standard(lambda z, released, group_sum: (z * 20).round() / 20),
         author=EXTERNAL,
     ),
     Fault(
@@ -90,14 +94,14 @@ FAULTS = (
         "The noise is rounded to multiples of a thousandth of its deviation.",
         check="noise distribution",
         words=GRID,
-        breaks=standard(lambda z, released, part: (z * 1000).round() / 1000),
+        breaks=standard(lambda z, released, group_sum: (z * 1000).round() / 1000),
     ),
     Fault(
         "noise in half precision",
         "The noise is drawn as 16-bit floating-point numbers.",
         check="noise distribution",
         words=GRID,
-        breaks=standard(lambda z, released, part: z.half().double()),
+        breaks=standard(lambda z, released, group_sum: z.half().double()),
     ),
     Fault(
         "noise truncated at 3 deviations",
@@ -119,7 +123,7 @@ FAULTS = (
         "The noise has 0.993 of the recorded deviation, under the evidence of the full one.",
         check="noise regenerated",
         words="0.993",
-        breaks=noised(lambda noise, released, part: 0.993 * noise, hidden),
+        breaks=noised(lambda noise, released, group_sum: 0.993 * noise, hidden),
         author=EXTERNAL,
     ),
     Fault(

@@ -13,7 +13,9 @@ def members(change):
     """Change which client numbers, and thereby which data, each group has."""
 
     def breaks(experiment):
-        changed = change([np.array(part) for part in experiment.partition.members])
+        changed = change(
+            [np.array(numbers) for numbers in experiment.partition.members]
+        )
         partition = replace(experiment.partition, members=tuple(changed))  # type: ignore[type-var]
         return replace(experiment, partition=partition)
 

@@ -17,8 +17,8 @@ def remembering(change):
     def breaks(experiment):
         before: dict[str, list[Tensor]] = {}
 
-        def changed(z, released_sum, part):
-            past = before.setdefault(part.group.name, [])
+        def changed(z, released_sum, group_sum):
+            past = before.setdefault(group_sum.group.name, [])
             past.append(change(z, released_sum.record.round, past))
             return past[-1]
 
@@ -30,17 +30,19 @@ def remembering(change):
 def _across_groups(experiment):
     shared: dict[int, Tensor] = {}
     return standard(
-        lambda z, released_sum, part: shared.setdefault(released_sum.record.round, z)
+        lambda z, released_sum, group_sum: shared.setdefault(
+            released_sum.record.round, z
+        )
     )(experiment)
 
 
-def _tiled(z, released_sum, part):
+def _tiled(z, released_sum, group_sum):
     half = len(z) // 2
     return torch.cat([z[:half], z[:half], z[2 * half :]])
 
 
-def _along_the_sum(z, released_sum, part):
-    direction = part.total / part.total.norm()
+def _along_the_sum(z, released_sum, group_sum):
+    direction = group_sum.total / group_sum.total.norm()
     along = z @ direction
     return z + (along.abs() - along) * direction
 
@@ -53,7 +55,7 @@ def _mostly_first(z, round_, past):
     return z if not past else math.sqrt(0.19) * z + 0.9 * past[0]
 
 
-def _fixed_part(z, released_sum, part):
+def _fixed_part(z, released_sum, group_sum):
     fixed = np.random.default_rng(len(z)).standard_normal(len(z))
     return math.sqrt(0.75) * z + 0.5 * torch.from_numpy(fixed)
 
@@ -90,8 +92,8 @@ def _seeded_by(words):
     return released(release)
 
 
-def _from_another_generator(z, released_sum, part):
-    return torch.from_numpy(fresh(released_sum, part).standard_normal(len(z)))
+def _from_another_generator(z, released_sum, group_sum):
+    return torch.from_numpy(fresh(released_sum, group_sum).standard_normal(len(z)))
 
 
 FROM_ELSEWHERE: Change = _from_another_generator

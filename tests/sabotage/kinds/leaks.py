@@ -79,8 +79,8 @@ def _weighed(experiment):
         after, state = server.step(theta, step, state)
         if next(turn) < ROUNDS:
             return after, state
-        last = _accuracy(experiment.model, after, data)
-        share = last / (last + _accuracy(experiment.model, theta, data))
+        accuracy = _accuracy(experiment.model, after, data)
+        share = accuracy / (accuracy + _accuracy(experiment.model, theta, data))
         return theta + (after - theta) * share, state
 
     return with_components(experiment, server=replace(server, step=move))
@@ -98,7 +98,8 @@ def _everybody(experiment):
 def _sum_again(sums, mixed, round_):
     pairs = zip(mixed, sums, strict=True)
     return [
-        replace(mixture, total=mixture.total + now.total / 3) for mixture, now in pairs
+        replace(mixture, total=mixture.total + current.total / 3)
+        for mixture, current in pairs
     ]
 
 

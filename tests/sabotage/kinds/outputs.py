@@ -18,16 +18,17 @@ def aggregated(change):
 
     def breaks(experiment):
         aggregator = experiment.algorithm.aggregator
-        last = list[Sequence[GroupSum]]()
+        clear_sums = list[Sequence[GroupSum]]()
 
         def release(honest, round_, sums, weights, noise):
-            last[:] = [sums]
+            clear_sums[:] = [sums]
             return honest.release(round_, sums, weights, noise)
 
         def combine(releases, theta, state):
-            pairs = zip(releases, last[0], strict=True)
+            pairs = zip(releases, clear_sums[0], strict=True)
             changed = [
-                replace(noisy, vector=change(noisy, part)) for noisy, part in pairs
+                replace(noisy, vector=change(noisy, group_sum))
+                for noisy, group_sum in pairs
             ]
             return aggregator.combine(changed, theta, state)
 
@@ -65,9 +66,9 @@ def _losses(experiment, theta):
     return torch.stack(losses)
 
 
-def _head_in_clear(released_sum, part):
+def _head_in_clear(released_sum, group_sum):
     vector = released_sum.vector.clone()
-    vector[HEAD] = part.total[HEAD].float()
+    vector[HEAD] = group_sum.total[HEAD].float()
     return vector
 
 
@@ -89,13 +90,13 @@ def _one_more(experiment, before, after, round_):
 def _second_try(honest, round_, sums, weights, noise):
     """Each release is made twice from one generator, and the second is used."""
     sources = [noise(index) for index in range(len(sums))]
-    first, again = (
+    early_releases, late_releases = (
         honest.release(round_, sums, weights, sources.__getitem__) for _ in range(2)
     )
-    states = [{"noise_state": early.record.noise_state} for early in first]
+    states = [{"noise_state": early.record.noise_state} for early in early_releases]
     return tuple(
         replace(late, record=late.record.model_copy(update=state))
-        for late, state in zip(again, states, strict=True)
+        for late, state in zip(late_releases, states, strict=True)
     )
 
 
@@ -107,7 +108,7 @@ FAULTS = (
     Fault(
         "model steps by unnoised sums",
         "Noisy sums are booked, and the model steps by the sums.",
-        breaks=aggregated(lambda noisy, part: part.total.float()),
+        breaks=aggregated(lambda noisy, group_sum: group_sum.total.float()),
         author=EXTERNAL,
         level="replayed",
         why=WHY,

@@ -36,7 +36,7 @@ def stepping(change: Step) -> Break:
 
         def release(round_, sums, weights, noise):
             releases = mechanism.release(round_, sums, weights, noise)
-            totals = {part.group.name: part.total for part in sums}
+            totals = {group_sum.group.name: group_sum.total for group_sum in sums}
             clear[round_] = []
             for noisy in releases:
                 shares = [totals[share.group] for share in noisy.record.shares]
@@ -133,12 +133,12 @@ def _of_the_round(honest: Apply, updates: Tensor, context: TransformContext) -> 
 def _one_draw(experiment: Experiment) -> Experiment:
     """The cohorts of all groups of a round are of one generator."""
     sampler = experiment.algorithm.sampler
-    first = dict[int, int]()
+    words = dict[int, int]()
 
     def draw(
         source: np.random.Generator, clients: int, ratio: float, round_: int
     ) -> np.ndarray:
-        word = first.setdefault(round_, int(source.integers(2**31)))
+        word = words.setdefault(round_, int(source.integers(2**31)))
         return sampler.draw(np.random.default_rng(word), clients, ratio, round_)
 
     return with_components(experiment, sampler=replace(sampler, draw=draw))

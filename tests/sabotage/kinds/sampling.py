@@ -52,8 +52,8 @@ def _never_in_a_row(source, clients, ratio, round_, before):
 
 
 def _in_pairs(source, clients, ratio, round_, before):
-    first = 2 * _poisson(source, clients // 2, ratio)
-    return np.concatenate([first, first + 1])
+    even_clients = 2 * _poisson(source, clients // 2, ratio)
+    return np.concatenate([even_clients, even_clients + 1])
 
 
 def _halves(source, clients, ratio, round_, before):
@@ -109,9 +109,9 @@ def rebooked(change):
     return breaks
 
 
-def _honest_names(experiment, round_, index, part):
+def _honest_names(experiment, round_, index, group_sum):
     law = experiment.algorithm.plan.spec.sampling.law
-    group = part.group
+    group = group_sum.group
     source = experiment.private_stream(
         Purpose.SAMPLING, round_, index, group=group.name
     )

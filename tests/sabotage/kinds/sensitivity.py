@@ -28,9 +28,9 @@ def before_clipping(change):
         def apply(updates, context):
             return change(updates), None
 
-        part = Transform("change", apply, lambda bound, group: bound)
+        transform = Transform("change", apply, lambda bound, group: bound)
         return with_components(
-            experiment, transforms=(part, *experiment.algorithm.transforms)
+            experiment, transforms=(transform, *experiment.algorithm.transforms)
         )
 
     return breaks
@@ -50,10 +50,10 @@ def _one_ten_times(updates):
 
 
 def _by_layers(honest, updates, context):
-    parts = [
-        honest(part, context)[0] for part in (updates[:, :2080], updates[:, 2080:])
+    clipped_layers = [
+        honest(layer, context)[0] for layer in (updates[:, :2080], updates[:, 2080:])
     ]
-    return torch.cat(parts, 1), None
+    return torch.cat(clipped_layers, 1), None
 
 
 def _largest_coordinate(honest, updates, context):

@@ -23,7 +23,7 @@ def sent(algorithm):
     journal = MemoryLedger("")
 
     def release(round_, sums, weights, noise):
-        seen.extend(part.total for part in sums)
+        seen.extend(group_sum.total for group_sum in sums)
         return mechanism.release(round_, sums, weights, noise)
 
     watched = replace(mechanism, release=release)

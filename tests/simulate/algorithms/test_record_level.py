@@ -196,12 +196,12 @@ def test_a_plan_of_records_is_refused_by_methods_for_clients(short_plan):
 def test_clients_take_turns(clients, ratio, rounds):
     draw = rotation().draw
     unused = default_rng(0)
-    parts = [draw(unused, clients, ratio, number) for number in range(1, rounds + 1)]
-    assert all(len(np.unique(part)) == len(part) for part in parts)
-    counts = np.bincount(np.concatenate(parts), minlength=clients)
+    cohorts = [draw(unused, clients, ratio, number) for number in range(1, rounds + 1)]
+    assert all(len(np.unique(cohort)) == len(cohort) for cohort in cohorts)
+    counts = np.bincount(np.concatenate(cohorts), minlength=clients)
     assert counts.max() <= math.ceil(rounds * ratio + 1e-6)
     assert counts.max() - counts.min() <= 1
-    assert abs(sum(map(len, parts)) - rounds * ratio * clients) <= 1
+    assert abs(sum(map(len, cohorts)) - rounds * ratio * clients) <= 1
 
 
 @pytest.mark.parametrize("name", ["CENTAUR", "PPSGD"])
@@ -295,8 +295,10 @@ def test_public_budgets_are_the_upper_of_two_clusters(epsilons):
     edge = public_from(epsilons)
 
     def cost(edge):
-        parts = [values[values < edge], values[values >= edge]]
-        return float(sum(part.var() * len(part) for part in parts if len(part)))
+        clusters = [values[values < edge], values[values >= edge]]
+        return float(
+            sum(cluster.var() * len(cluster) for cluster in clusters if len(cluster))
+        )
 
     assert cost(edge) <= min(map(cost, epsilons)) * (1 + 1e-9) + 1e-12
     assert (edge == min(epsilons)) is (len(set(epsilons)) == 1)

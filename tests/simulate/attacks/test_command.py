@@ -40,13 +40,13 @@ def test_a_plan_is_attacked(short_path, tmp_path):
     done = call(*arguments)
     assert done.exit_code == 0, done.stderr
     assert "leaks: " in done.stdout
-    first, *_, last = json.loads((output / "attacks.json").read_text())["rows"]
-    assert first["algorithm"] == "FedAvg"
-    assert last["algorithm"] == "DP-FedAvg"
-    assert first["epsilon"] == "inf"
-    assert first["scores"]["identified"][0] == 1.0
-    assert last["epsilon"] <= 2.0
-    assert set(first["nulls"]) == {"mean image", "noise", "another image's update"}
+    first_row, *_, last_row = json.loads((output / "attacks.json").read_text())["rows"]
+    assert first_row["algorithm"] == "FedAvg"
+    assert last_row["algorithm"] == "DP-FedAvg"
+    assert first_row["epsilon"] == "inf"
+    assert first_row["scores"]["identified"][0] == 1.0
+    assert last_row["epsilon"] <= 2.0
+    assert set(first_row["nulls"]) == {"mean image", "noise", "another image's update"}
     assert (output / "sheet.png").read_bytes().startswith(b"\x89PNG")
     assert "| FedAvg | closed |" in (output / "attacks.md").read_text()
 

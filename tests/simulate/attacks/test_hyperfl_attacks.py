@@ -136,8 +136,10 @@ def test_the_distance_of_hypernetworks_is_that_of_their_whole_gradients(dense):
         inner = (updates.heads.T @ slopes[index]) * (hidden[index] > 0)
         of_layer = torch.outer(inner, embeddings[index]).flatten()
         of_heads = torch.outer(slopes[index], hidden[index]).flatten()
-        whole = torch.cat([of_layer, inner, of_heads, slopes[index]])
-        cosine = torch.nn.functional.cosine_similarity(whole, view.gradient, dim=0)
+        full_gradient = torch.cat([of_layer, inner, of_heads, slopes[index]])
+        cosine = torch.nn.functional.cosine_similarity(
+            full_gradient, view.gradient, dim=0
+        )
         assert_close(distances[index], 1 - cosine, atol=1e-4, rtol=1e-4)
 
 
@@ -226,11 +228,11 @@ def test_the_decoder_adds_detail(trained):
 
 def test_a_decoder_is_stored_with_its_seed_and_digest(tmp_path, monkeypatch):
     monkeypatch.setattr(decoders, "STEPS", 2)
-    first = decoder(_public(), 3, tmp_path)
-    assert first.identity["seed"] == 3
-    assert first.identity["digest"] == load("digits").digest
+    stored = decoder(_public(), 3, tmp_path)
+    assert stored.identity["seed"] == 3
+    assert stored.identity["digest"] == load("digits").digest
     monkeypatch.setattr(decoders, "_train", None)  # it is read, not trained again
-    assert decoder(_public(), 3, tmp_path).identity == first.identity
+    assert decoder(_public(), 3, tmp_path).identity == stored.identity
     with pytest.raises(InputError, match="no decoder of other decoder-data or seed"):
         decoder(_public(), 4, tmp_path)
     (tmp_path / decoders.DECODER).write_bytes(b"none")

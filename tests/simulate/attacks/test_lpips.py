@@ -76,7 +76,7 @@ def test_distances_are_those_of_torchmetrics(name, shape, alone, monkeypatch):
     monkeypatch.setattr(library, "_get_tv_model_features", lambda *_: features)
     images = torch.rand(2, *shape)
     originals = torch.rand(2, *shape)
-    height, width = (max(side, 64) for side in shape[1:])
+    height, width = (max(length, 64) for length in shape[1:])
     reference = library._LPIPS(net=name)
     wide = [
         functional.interpolate(

@@ -73,7 +73,7 @@ def test_the_view_is_the_update_of_the_clients_gradient(plan):
     logits = torch.func.functional_call(module, free, (x,))
     loss = torch.nn.functional.cross_entropy(logits, observed.truth.labels)
     expected = torch.cat(
-        [part.flatten() for part in torch.autograd.grad(loss, free.values())]
+        [tensor.flatten() for tensor in torch.autograd.grad(loss, free.values())]
     )
     assert float((view.gradient - expected).norm() / expected.norm()) < 1e-4
     images = observed.truth.images

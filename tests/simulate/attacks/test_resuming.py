@@ -46,7 +46,7 @@ def test_a_killed_attack_ends_with_the_same_numbers(
     monkeypatch.setattr(sweeps, "PAUSE", 0.0)
     monkeypatch.setattr(sweeps, "CHUNK", 2)
     options = Options(steps=10, seed=1)
-    whole = sweep(_cases(dense, attack), options)
+    uninterrupted = sweep(_cases(dense, attack), options)
     with pytest.raises(InterruptedSweepError, match="the same command resumes"):
         sweep(_cases(dense, attack), options, _stop_at(share), tmp_path)
     assert list(tmp_path.glob("unfinished-*.pt"))
@@ -58,9 +58,9 @@ def test_a_killed_attack_ends_with_the_same_numbers(
         tmp_path,
     )
     assert min(shares[1:]) > share - 0.1  # nothing that was done is done again
-    assert torch.equal(_images(resumed), _images(whole))
+    assert torch.equal(_images(resumed), _images(uninterrupted))
     assert [result.numbers for result in resumed] == [
-        result.numbers for result in whole
+        result.numbers for result in uninterrupted
     ]
     assert not list(tmp_path.glob("unfinished-*.pt"))
 
@@ -68,21 +68,21 @@ def test_a_killed_attack_ends_with_the_same_numbers(
 def test_a_damaged_file_of_steps_begins_the_chunk_again(dense, tmp_path, monkeypatch):
     monkeypatch.setattr(sweeps, "PAUSE", 0.0)
     options = Options(steps=6)
-    whole = sweep(_cases(dense, "ig"), options)
+    uninterrupted = sweep(_cases(dense, "ig"), options)
     with pytest.raises(InterruptedSweepError):
         sweep(_cases(dense, "ig"), options, _stop_at(0.5), tmp_path)
     [path] = tmp_path.glob("unfinished-*.pt")
     path.write_bytes(path.read_bytes()[:100])
     resumed = sweep(_cases(dense, "ig"), options, folder=tmp_path)
-    assert torch.equal(_images(resumed), _images(whole))
+    assert torch.equal(_images(resumed), _images(uninterrupted))
 
 
 def test_finished_attacks_are_kept_and_other_settings_refused(
     dense, tmp_path, monkeypatch
 ):
-    first = sweep(_cases(dense, "closed"), Options(), folder=tmp_path)
+    results = sweep(_cases(dense, "closed"), Options(), folder=tmp_path)
     monkeypatch.setattr(sweeps, "_attacked", None)  # a second attack would call it
     again = sweep(_cases(dense, "closed"), Options(), folder=tmp_path)
-    assert torch.equal(_images(again), _images(first))
+    assert torch.equal(_images(again), _images(results))
     with pytest.raises(InputError, match="results of other settings"):
         sweep(_cases(dense, "closed"), Options(seed=9), folder=tmp_path)

@@ -62,9 +62,9 @@ def test_products_are_those_with_the_released_part_of_a_direction(dimension):
     assert_allclose(unit.products(observed, released), projections, atol=1e-6)
     some_products = unit.products(observed, released, slice(10, 30))
     assert_array_equal(some_products[10:30], unit.products(observed, released)[10:30])
-    whole = rng.normal(size=dimension)
-    projections = unit.rows(np.arange(40)).astype(float) @ whole
-    assert_allclose(unit.products(whole, None), projections, atol=1e-6)
+    full_vector = rng.normal(size=dimension)
+    projections = unit.rows(np.arange(40)).astype(float) @ full_vector
+    assert_allclose(unit.products(full_vector, None), projections, atol=1e-6)
 
 
 def test_coins_are_fair_and_only_those_who_are_in_ever_send(short_plan):
@@ -103,8 +103,8 @@ def test_canaries_come_once_in_four_rounds(law, short_plan):
         included = np.flatnonzero(canaries.included[0])
         assert_array_equal(np.sort(np.concatenate(block)), included)
     alike = [
-        np.array_equal(first, second)
-        for first, second in zip(sent[:4], sent[4:], strict=True)
+        np.array_equal(sent_in_first, sent_in_second)
+        for sent_in_first, sent_in_second in zip(sent[:4], sent[4:], strict=True)
     ]
     assert alike == [law == "min_separation:4"] * 4
 

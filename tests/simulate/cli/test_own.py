@@ -569,8 +569,10 @@ def test_a_pilot_measures_own_data(workplace, monkeypatch):
     )
     assert "data set real.npz" in answer(*f"proxy pilot line.yaml {options}".split())
     # 50 clients by default, at most all.
-    whole = run(f"proxy pilot line.yaml {options.replace('--clients 8', '')}")
-    assert f"{CLIENTS} of {CLIENTS} clients per round" in whole.stdout, whole.output
+    pilot_of_all = run(f"proxy pilot line.yaml {options.replace('--clients 8', '')}")
+    assert f"{CLIENTS} of {CLIENTS} clients per round" in pilot_of_all.stdout, (
+        pilot_of_all.output
+    )
     done = run(f"proxy pilot line.yaml {options} --metric mae")
     assert "metric: must be left out: a pilot computes none" in done.stderr
 

@@ -36,11 +36,11 @@ def test_a_run_on_a_gpu_is_the_run_on_a_cpu(algorithm, short_plan, tmp_path):
     assert float((gpu - cpu).norm() / cpu.norm()) < 1e-3
     folders = (tmp_path / device for device in ("cpu", "cuda"))
     ledgers = [read_ledger(folder, short_plan.digest).records for folder in folders]
-    for left, right in zip(*ledgers, strict=True):
-        assert [share.participants for share in left.shares] == [
-            share.participants for share in right.shares
+    for on_cpu, on_gpu in zip(*ledgers, strict=True):
+        assert [share.participants for share in on_cpu.shares] == [
+            share.participants for share in on_gpu.shares
         ]
-        for share in right.shares:
+        for share in on_gpu.shares:
             assert share.largest_norm <= share.clip_bound
     assert privplan.judge(privplan.load_run(tmp_path / "cuda"), 0).outcome == "kept"
 
@@ -60,14 +60,14 @@ def test_local_training_gives_the_same_bits_and_waits_for_the_device_at_no_point
     theta = network.initial(torch.Generator().manual_seed(0)).cuda()
     with exact_products():
         # The first training prepares kernels, which may wait.
-        first = local_sgd(network, theta, x, y, learning_rate=0.1, workers=1)
+        expected = local_sgd(network, theta, x, y, learning_rate=0.1, workers=1)
         torch.cuda.synchronize()
         torch.cuda.set_sync_debug_mode("error")
         try:
             updates = local_sgd(network, theta, x, y, learning_rate=0.1, workers=1)
         finally:
             torch.cuda.set_sync_debug_mode("default")
-    assert torch.equal(updates, first)
+    assert torch.equal(updates, expected)
 
 
 def test_clipped_sums_of_records_are_those_of_a_cpu():

@@ -162,11 +162,11 @@ def test_a_download_is_checked_and_kept(tmp_path, monkeypatch):
     monkeypatch.setitem(
         DATASETS._components, "fashion-mnist", replace(published, sums=wrong)
     )
-    first = tmp_path / "FashionMNIST" / "raw" / f"{FILES[0]}.gz"
-    first.unlink()
+    first_file = tmp_path / "FashionMNIST" / "raw" / f"{FILES[0]}.gz"
+    first_file.unlink()
     with pytest.raises(InputError, match="must have the sha256 sum 000"):
         load("fashion-mnist", tmp_path, download=True)
-    names = sorted(path.name for path in first.parent.iterdir())
+    names = sorted(path.name for path in first_file.parent.iterdir())
     assert names == sorted(f"{name}.gz" for name in FILES[1:])
 
 
@@ -301,9 +301,9 @@ def test_an_archive_writes_nothing_outside(name, tmp_path, monkeypatch):
 def svhn_files(folder):
     folder.mkdir(parents=True)
     labels = np.array([[10], [1], [9]], np.uint8)
-    for part, first in (("train", 0), ("test", 3)):
-        images = IMAGES[first : first + 3].transpose(2, 3, 1, 0)
-        savemat(folder / f"{part}_32x32.mat", {"X": images, "y": labels})
+    for split, start in (("train", 0), ("test", 3)):
+        images = IMAGES[start : start + 3].transpose(2, 3, 1, 0)
+        savemat(folder / f"{split}_32x32.mat", {"X": images, "y": labels})
     return folder
 
 
@@ -327,9 +327,9 @@ def emnist_files():
     letters = np.zeros((4, 28, 28), np.uint8)
     letters[:, 3, 20] = 200  # stored on its side: column 3, row 20
     files = {}
-    for part in ("train", "test"):
-        files[f"emnist-byclass-{part}-images-idx3-ubyte"] = idx(letters)
-        files[f"emnist-byclass-{part}-labels-idx1-ubyte"] = idx(
+    for split in ("train", "test"):
+        files[f"emnist-byclass-{split}-images-idx3-ubyte"] = idx(letters)
+        files[f"emnist-byclass-{split}-labels-idx1-ubyte"] = idx(
             np.array([0, 10, 36, 61])
         )
     return files

@@ -60,7 +60,7 @@ def test_a_window_and_what_comes_next():
     assert sliding_windows(LINE[:80])[0].shape == (0, 80)
     x, y = sliding_windows(LINE + "fer")
     assert [text_of(row) for row in x] == [
-        (LINE + "fer")[first : first + 80] for first in range(4)
+        (LINE + "fer")[start : start + 80] for start in range(4)
     ]
     assert text_of(y) == "ffer"
 

@@ -38,8 +38,8 @@ def records_of(name, count=RECORDS):
 def data_of(names, counts):
     """Data of clients in their order, with so many records of each."""
     sizes = [counts.get(name, RECORDS) for name in names]
-    parts = [records_of(name, size) for name, size in zip(names, sizes, strict=True)]
-    x = np.concatenate(parts)
+    records = [records_of(name, size) for name, size in zip(names, sizes, strict=True)]
+    x = np.concatenate(records)
     client = np.repeat(names, sizes)
     groups = {name: name[:-3] for name in names}
     y = np.arange(len(x)) % 2
@@ -76,16 +76,16 @@ def test_all_others_train_on_the_same_mini_batches(groups, neighbour):
     """With one stream for all, and clients by their numbers, most of them changed."""
     names = names_of(groups)
     # The first client of the first group.
-    first = names[0]
+    first_client = names[0]
     before = training_of(data_of(names, {}), groups)
     if neighbour == "more records":
-        after = training_of(data_of(names, {first: RECORDS + 5}), groups)
-        changed = {first}
+        after = training_of(data_of(names, {first_client: RECORDS + 5}), groups)
+        changed = {first_client}
     else:
         # Sorted last, so that all others of its group have another number.
-        last = first[:-3] + "999"
-        after = training_of(data_of([last, *names[1:]], {}), groups)
-        changed = {first, last}
+        last_client = first_client[:-3] + "999"
+        after = training_of(data_of([last_client, *names[1:]], {}), groups)
+        changed = {first_client, last_client}
     unchanged = before.keys() - changed
     assert unchanged == after.keys() - changed
     assert len(unchanged) == CLIENTS - 1
@@ -200,9 +200,9 @@ def test_a_module_is_tried_on_constants(task):
         data = own_data(x=x, y=scale * arrays()["y"], task=task, **UNNAMED)
         dataset, _ = data.prepared(())
         probes.append(probe_of(dataset, objective_of(task, None, dataset.targets)))
-    first, second = probes
-    assert torch.equal(first.x, second.x)
-    assert first.x.any(1).all()
+    first_probe, second_probe = probes
+    assert torch.equal(first_probe.x, second_probe.x)
+    assert first_probe.x.any(1).all()
     targets = [probe.objective.targets_of(probe.y) for probe in probes]
     assert torch.equal(*targets)
 
@@ -295,9 +295,9 @@ def test_one_client_s_id_changes_how_no_other_is_written():
     """A column of whole numbers becomes one of floating point by one that is none."""
     columns = {"x": [0.0, 1.0, 2.0], "y": [0, 1, 0]}
     options = {"label": "y", "client": "id", "statistics": "none"}
-    whole = Data.from_table({**columns, "id": [1, 2, 2]}, **options)
+    integers = Data.from_table({**columns, "id": [1, 2, 2]}, **options)
     floating = Data.from_table({**columns, "id": [1.0, 2.0, 2.0]}, **options)
-    assert list(whole.client) == list(floating.client)
+    assert list(integers.client) == list(floating.client)
     with pytest.raises(
         InputError, match=r"whole number in id, found '2\.5 in record 1"
     ):

@@ -22,10 +22,10 @@ def groups(tmp_path_factory):
     return plan(tmp_path_factory.mktemp("plan")).groups
 
 
-def strangers(group, first=100):
+def strangers(group, first_number=100):
     """Test records of people who have no training records, one each."""
     x = np.random.default_rng(1).normal(size=(STRANGERS, 4))
-    client = first + np.arange(STRANGERS)
+    client = first_number + np.arange(STRANGERS)
     return simulate.Data(x, (x[:, 0] > 0).astype(int), client=client, group=group)
 
 
@@ -54,7 +54,7 @@ def test_groups_of_test_records_are_those_of_plan_and_training(groups):
         data(test=strangers(["others"] * STRANGERS)).prepared(groups)
     # Clients 0 to 11 are strict in training.
     with pytest.raises(InputError, match="must be strict for 0, as in training"):
-        data(test=strangers(["loose"] * STRANGERS, first=0)).prepared(groups)
+        data(test=strangers(["loose"] * STRANGERS, first_number=0)).prepared(groups)
 
 
 def test_one_record_per_person_asks_for_test_records():

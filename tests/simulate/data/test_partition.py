@@ -343,12 +343,12 @@ def test_people_are_tested_on_their_own_records(max_records, monkeypatch):
 
 
 def test_a_part_keeps_the_classes_and_the_test_records():
-    whole = load("digits")
-    part = load("Digits:100")
-    assert len(part.train_y) == 100
-    assert part.name == "digits:100"
-    assert torch.equal(part.test_x, whole.test_x)
-    shares = np.bincount(whole.train_y.numpy()) * 100 / len(whole.train_y)
-    assert (abs(np.bincount(part.train_y.numpy()) - shares) <= 1).all()
-    assert load("digits:100").digest == part.digest != whole.digest
-    assert torch.equal(load(f"digits:{len(whole.train_y)}").train_x, whole.train_x)
+    full = load("digits")
+    subset = load("Digits:100")
+    assert len(subset.train_y) == 100
+    assert subset.name == "digits:100"
+    assert torch.equal(subset.test_x, full.test_x)
+    shares = np.bincount(full.train_y.numpy()) * 100 / len(full.train_y)
+    assert (abs(np.bincount(subset.train_y.numpy()) - shares) <= 1).all()
+    assert load("digits:100").digest == subset.digest != full.digest
+    assert torch.equal(load(f"digits:{len(full.train_y)}").train_x, full.train_x)

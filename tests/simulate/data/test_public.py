@@ -105,11 +105,11 @@ def _own_images(root, name="MNIST", count=400):
     source = np.random.default_rng(5)
     folder = root / name / "raw"
     folder.mkdir(parents=True)
-    for part, records in (("train", count), ("t10k", 20)):
+    for split, records in (("train", count), ("t10k", 20)):
         images = source.integers(0, 255, (records, 28, 28))
-        (folder / f"{part}-images-idx3-ubyte").write_bytes(idx(images))
+        (folder / f"{split}-images-idx3-ubyte").write_bytes(idx(images))
         labels = np.arange(records) % 10
-        (folder / f"{part}-labels-idx1-ubyte").write_bytes(idx(labels))
+        (folder / f"{split}-labels-idx1-ubyte").write_bytes(idx(labels))
 
 
 @pytest.mark.parametrize(

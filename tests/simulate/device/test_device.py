@@ -65,20 +65,20 @@ def world_of(name, unit="client"):
 def on_device(world, rounds=ROUNDS, folder=None):
     """The ledger, the counts and the model of a run on the device."""
     with pretend.in_use() as use:
-        now, ledger = _played(replace(world, device=pretend.device()), rounds, folder)
-        return ledger.records, use.waits.copy(), use.sent.copy(), now.theta.cpu()
+        state, ledger = _played(replace(world, device=pretend.device()), rounds, folder)
+        return ledger.records, use.waits.copy(), use.sent.copy(), state.theta.cpu()
 
 
 def _played(world, rounds, folder=None):
-    now = initial_state(world)
+    state = initial_state(world)
     ledger = MemoryLedger("")
     for _ in range(rounds):
-        now = run_round(world, now, ledger)
+        state = run_round(world, state, ledger)
         # As a run that is interrupted after each round.
         if folder is not None:
-            checkpoint.save(folder, now, ROUNDS + 1)
-            now = checkpoint.load(folder, world.device)
-    return now, ledger
+            checkpoint.save(folder, state, ROUNDS + 1)
+            state = checkpoint.load(folder, world.device)
+    return state, ledger
 
 
 def same(value, expected):
@@ -108,9 +108,9 @@ def compare(world, folder=None):
 
     Where a folder is given, the run on the device is resumed after each round.
     """
-    now, ledger = _played(world, ROUNDS)
+    state, ledger = _played(world, ROUNDS)
     booked, _, _, theta = on_device(world, folder=folder)
-    assert_close(theta, now.theta, rtol=1e-4, atol=1e-5)
+    assert_close(theta, state.theta, rtol=1e-4, atol=1e-5)
     assert len(booked) == len(ledger.records) > 0
     for line, expected in zip(booked, ledger.records, strict=True):
         assert same(line.model_dump(), expected.model_dump())
@@ -296,12 +296,12 @@ def test_clients_that_do_not_fit_are_trained_by_halves(name, unit):
         return plain.train(batch)
 
     local = replace(plain, train=train)
-    now, ledger = _played(
+    state, ledger = _played(
         replace(world, algorithm=replace(world.algorithm, local=local)), ROUNDS
     )
-    then, expected = _played(world, ROUNDS)
+    expected_state, expected = _played(world, ROUNDS)
     assert largest
-    assert_close(now.theta, then.theta, rtol=1e-4, atol=1e-5)
+    assert_close(state.theta, expected_state.theta, rtol=1e-4, atol=1e-5)
     assert len(ledger.records) == len(expected.records)
     for line, expected_line in zip(ledger.records, expected.records, strict=True):
         assert same(line.model_dump(), expected_line.model_dump())

@@ -116,12 +116,12 @@ def test_clipping_never_exceeds_its_bound():
     scales = 10.0 ** draw.uniform(-3, 3, size=(200, 1))
     updates = torch.from_numpy(draw.normal(size=(200, 4000)) * scales).float()
     norms = torch.linalg.vector_norm(updates, dim=1, dtype=torch.float64)
-    clipped, long = shortened(updates, 5.0)
+    clipped, is_clipped = shortened(updates, 5.0)
     after = torch.linalg.vector_norm(clipped, dim=1, dtype=torch.float64)
     assert (after <= 5.0).all()
-    assert_allclose(after[long].numpy(), 5.0, rtol=5e-7)
-    assert torch.equal(long, norms > 5.0)
-    assert torch.equal(clipped[~long], updates[~long])
+    assert_allclose(after[is_clipped].numpy(), 5.0, rtol=5e-7)
+    assert torch.equal(is_clipped, norms > 5.0)
+    assert torch.equal(clipped[~is_clipped], updates[~is_clipped])
 
 
 def test_releases_that_are_not_finite_are_refused():
@@ -129,8 +129,11 @@ def test_releases_that_are_not_finite_are_refused():
     mechanism = run.algorithm.mechanism
 
     def broken(round_, sums, weights, noise):
-        first, *further = mechanism.release(round_, sums, weights, noise)
-        return (replace(first, vector=first.vector * torch.nan), *further)
+        first_release, *further = mechanism.release(round_, sums, weights, noise)
+        return (
+            replace(first_release, vector=first_release.vector * torch.nan),
+            *further,
+        )
 
     faulty = with_components(run, mechanism=replace(mechanism, release=broken))
     start = initial_state(faulty)
@@ -354,17 +357,17 @@ def test_all_test_records_are_evaluated_in_the_end_only(
 
     plain = execute(request("plain")).record
     monkeypatch.setattr(tasks, "EVALUATED_RECORDS", 100)
-    part = execute(request("part")).record
+    sampled = execute(request("part")).record
     setting = prepare(request("part"))
-    assert part.accuracy == plain.accuracy == plain.metrics[-1].accuracy
-    assert part.accuracy_by_class == plain.accuracy_by_class
+    assert sampled.accuracy == plain.accuracy == plain.metrics[-1].accuracy
+    assert sampled.accuracy_by_class == plain.accuracy_by_class
     due = due_in(setting, setting.seed)
     assert_array_equal(due[1], due_in(setting, setting.seed)[1])
     assert len(due[1]) == len(np.unique(due[1])) == 100
     assert not np.array_equal(due[1], due_in(setting, 5)[1])
     theta = loop.train(setting, MemoryLedger(setting.algorithm.plan.digest)).theta
     measures = measure(setting.model, theta, setting.data)
-    assert part.metrics[-1].accuracy == measures.accuracy
+    assert sampled.metrics[-1].accuracy == measures.accuracy
     state = replace(loop.initial_state(setting), round=1)
     earlier = loop.evaluate_if_due(setting, state, due)
     rows = torch.from_numpy(due[1])

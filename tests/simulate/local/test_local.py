@@ -93,15 +93,15 @@ def close(network, computed, expected):
 
 def descended(network, theta, x, y, momentum):
     """The movement [d] of a client with mini-batches, by a plain loop."""
-    now = theta
+    position = theta
     speed = torch.zeros_like(theta)
     for batch, labels in zip(x, y, strict=True):
         present = labels != PADDING
         if present.any():
-            slope = gradient(network, now, batch[present], labels[present])
+            slope = gradient(network, position, batch[present], labels[present])
             speed = momentum * speed + slope
-            now = now - 0.1 * speed
-    return now - theta
+            position = position - 0.1 * speed
+    return position - theta
 
 
 @pytest.mark.parametrize(
@@ -129,13 +129,13 @@ def test_updates_are_those_of_a_plain_loop(name, momentum):
         thetas = thetas.double()
     before = thetas.clone()
     updates = local_sgd(network, thetas, x, y, learning_rate=0.1, momentum=momentum)
-    whole = sgd._descend_whole(network, thetas, x, y, 0.1, momentum)
+    unchunked = sgd._descend_whole(network, thetas, x, y, 0.1, momentum)
     assert torch.equal(thetas, before)
     assert not updates[2].any()
     for client, theta in enumerate(thetas):
         expected = descended(network, theta, x[client], y[client], momentum)
         close(network, updates[client], expected)
-        close(network, whole[client], expected)
+        close(network, unchunked[client], expected)
 
 
 def in_time(name):
@@ -152,14 +152,14 @@ def test_gradients_are_those_of_autograd(name):
     y[2] = PADDING
     thetas = starts(network, 3)
     slopes = gradients(network, thetas, x, y)
-    whole = sgd._gradients_whole(network, thetas, x, y)
+    unchunked = sgd._gradients_whole(network, thetas, x, y)
     for client in range(2):
         present = y[client] != PADDING
         expected = gradient(
             network, thetas[client], x[client][present], y[client][present]
         )
         close(network, slopes[client], expected)
-        close(network, whole[client], expected)
+        close(network, unchunked[client], expected)
     assert not slopes[2].any()
 
 
@@ -173,13 +173,15 @@ def test_same_bits_whatever_the_number_of_threads(name, monkeypatch):
     network = model(name)
     x, y = records(network, 18, 2, 3)
     theta = network.initial(generator())
-    first = local_sgd(network, theta, x, y, learning_rate=0.1, momentum=0.5, workers=1)
+    by_one_thread = local_sgd(
+        network, theta, x, y, learning_rate=0.1, momentum=0.5, workers=1
+    )
     for number in (2, 3):
         again = local_sgd(
             network, theta, x, y, learning_rate=0.1, momentum=0.5, workers=number
         )
-        assert torch.equal(first, again)
-    assert not first.requires_grad
+        assert torch.equal(by_one_thread, again)
+    assert not by_one_thread.requires_grad
 
 
 @pytest.mark.parametrize("name", THREADED)
@@ -265,10 +267,10 @@ def test_clipped_sums_are_those_of_single_gradients(network, monkeypatch):
     bound = float(of_clients[0].norm(dim=1).median() * (1 + 1e-3))
     sums = clipped_sums(network, thetas, x, y, clipping_norm=bound)
     monkeypatch.setattr(per_record, "BLOCK_VALUES", 5 * 3 * network.parameters)
-    whole = per_record._sums_on_device(network, thetas, x, y, bound)
+    on_device = per_record._sums_on_device(network, thetas, x, y, bound)
     for client, single in enumerate(of_clients):
         norms = single.norm(dim=1)
-        for result in (sums, whole):
+        for result in (sums, on_device):
             close(network, result.total[client], clipped(single, bound).sum(0))
             assert int(result.clipped[client]) == int((norms > bound).sum())
             largest = float(norms.clamp(max=bound).max())
@@ -323,12 +325,12 @@ def test_a_gradient_that_is_not_finite_adds_nothing(name):
     x[0, 1] = torch.inf
     x[0, 3] = torch.nan
     sums = clipped_sums(network, thetas, x, y, clipping_norm=0.5)
-    whole = per_record._sums_on_device(network, thetas, x, y, 0.5)
+    on_device = per_record._sums_on_device(network, thetas, x, y, 0.5)
     y[0, [1, 3]] = PADDING
     expected = clipped_sums(network, thetas, x, y, clipping_norm=0.5)
     assert sums.excluded.tolist() == [2]
     assert_close(sums.total, expected.total, atol=1e-6, rtol=1e-4)
-    assert whole.total.isfinite().all()
+    assert on_device.total.isfinite().all()
 
 
 @pytest.mark.parametrize("name", [SMALL[0], "adapters:cnn-digits"])
@@ -336,9 +338,9 @@ def test_a_module_may_be_used_first_inside_vmap(name):
     thetas = starts(model(name), 1)
     network = model(name)  # nothing of it is built yet
     x, y = records(network, 1, 3)
-    whole = per_record._sums_on_device(network, thetas, x, y, 0.1)
+    on_device = per_record._sums_on_device(network, thetas, x, y, 0.1)
     expected = clipped_sums(network, thetas, x, y, clipping_norm=0.1)
-    assert_close(whole.total, expected.total, atol=1e-4, rtol=1e-3)
+    assert_close(on_device.total, expected.total, atol=1e-4, rtol=1e-3)
 
 
 @pytest.mark.parametrize("bound", [0.0, -1.0, float("nan"), float("inf")])
@@ -354,8 +356,10 @@ def test_a_resnet_is_the_published_one():
     theta = network.initial(generator())
     x = torch.rand(2, 3, 32, 32, generator=generator(1))
     sizes = [torch.Size(shape).numel() for _, shape in network.shapes]
-    parts = zip(network.shapes, theta.split(sizes), strict=True)
-    tensors: Iterator[Tensor] = iter([part.view(shape) for (_, shape), part in parts])
+    shaped = zip(network.shapes, theta.split(sizes), strict=True)
+    tensors: Iterator[Tensor] = iter(
+        [values.view(shape) for (_, shape), values in shaped]
+    )
 
     def step(x, stride=1):
         weight = next(tensors)

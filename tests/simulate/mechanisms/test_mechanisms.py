@@ -53,7 +53,7 @@ CLIP = {"transforms": (clip(1.0),)}
 
 
 @pytest.mark.parametrize(
-    ("parts", "message"),
+    ("components", "message"),
     [
         (
             {"mechanism": gaussian_per_group()},
@@ -75,9 +75,9 @@ CLIP = {"transforms": (clip(1.0),)}
         ({"server": lambda theta, step: theta}, r"algorithm\.server: must be a Server"),
     ],
 )
-def test_components_that_do_not_fit_are_refused(parts, message):
+def test_components_that_do_not_fit_are_refused(components, message):
     with pytest.raises(InputError, match=message):
-        compose("unfit", tiny.plan(), **parts)
+        compose("unfit", tiny.plan(), **components)
 
 
 def test_only_the_mechanisms_draw_normal_noise():
@@ -213,16 +213,16 @@ def test_one_release_per_group_with_its_own_deviation():
 
 def test_releases_do_not_share_their_noise():
     releases = gaussian_per_group().release(1, sums(), WEIGHTS, drawn_noise)
-    first, second = (drawn(release, 3.0) for release in releases)
-    assert abs(np.corrcoef(first, second)[0, 1]) < 5 / np.sqrt(SIZE)
-    assert abs(np.corrcoef(first[1:], first[:-1])[0, 1]) < 5 / np.sqrt(SIZE)
+    first_noise, second_noise = (drawn(release, 3.0) for release in releases)
+    assert abs(np.corrcoef(first_noise, second_noise)[0, 1]) < 5 / np.sqrt(SIZE)
+    assert abs(np.corrcoef(first_noise[1:], first_noise[:-1])[0, 1]) < 5 / np.sqrt(SIZE)
 
 
 def test_a_joint_release_has_noise_enough_for_every_group():
-    parts = sums()
+    group_sums = sums()
     # Noise multiplier 0.5 times 30 is more than 2 times 5.
-    parts[1] = replace(parts[1], bound=30.0)
-    [release] = gaussian_joint().release(1, parts, WEIGHTS, drawn_noise)
+    group_sums[1] = replace(group_sums[1], bound=30.0)
+    [release] = gaussian_joint().release(1, group_sums, WEIGHTS, drawn_noise)
     record = release.record
     assert record.noise_std == 15.0
     squares = (drawn(release, 6.0) ** 2).sum()
@@ -361,11 +361,15 @@ def test_a_run_is_verified_from_its_ledger(request_):
 def test_an_interrupted_run_resumes_to_the_same_model(request_, tmp_path):
     again = replace(request_, folder=tmp_path / "run")
     interrupt(again, 5)
-    part = judge(load_run(again.folder), 0)
+    interrupted = judge(load_run(again.folder), 0)
     # Two rounds of a client's turn, one of them with its whole cycle.
-    for group in part.groups:
+    for group in interrupted.groups:
         assert group.realised_lower < group.realised_upper < group.budget
-    assert part.worst.realised_lower < part.worst.realised_upper < part.worst.budget
+    assert (
+        interrupted.worst.realised_lower
+        < interrupted.worst.realised_upper
+        < interrupted.worst.budget
+    )
     execute(again)
     # The evidence has a hash of each round's model.
     for name in (LEDGER, EVIDENCE):

@@ -69,7 +69,9 @@ def test_dropout_follows_the_seed_of_the_client_s_step():
     with SeededRandomness(int(y[0, 0, 0] >> 32)):
         logits = module(x[0, 0, :3])
     functional.cross_entropy(logits, y[0, 0, :3] & 1).backward()
-    expected = torch.cat([part.grad.flatten() for part in module.parameters()])
+    expected = torch.cat(
+        [parameter.grad.flatten() for parameter in module.parameters()]
+    )
     [gradient] = gradients(model, theta[None], x[:, 0], y[:, 0])
     assert_close(gradient, expected)
 
@@ -149,7 +151,9 @@ def test_frozen_parameters_stay_on_the_server():
     module = Tied()
     module.load_state_dict(model.export().state_dict())
     theta = model.initial(torch.Generator().manual_seed(4))
-    trainable = [part for part in module.parameters() if part.requires_grad]
+    trainable = [
+        parameter for parameter in module.parameters() if parameter.requires_grad
+    ]
     nn.utils.vector_to_parameters(theta, trainable)
     assert_close(model.logits(theta, dataset.test_x), module(dataset.test_x))
 
@@ -182,8 +186,8 @@ def test_only_adapters_of_a_peft_model_are_parameters():
     assert all("lora_" in name for name, _ in model.shapes)
 
 
-@pytest.mark.parametrize("whole", [False, True])
-def test_gradients_of_other_losses_are_those_of_autograd(whole):
+@pytest.mark.parametrize("is_unchunked", [False, True])
+def test_gradients_of_other_losses_are_those_of_autograd(is_unchunked):
     x = default_rng(0).normal(size=(12, 4))
     dataset, _ = simulate.Data(x, x[:, :2], task="regression").prepared(())
     objective = objective_of("regression", nn.HuberLoss(), dataset.targets)
@@ -191,13 +195,15 @@ def test_gradients_of_other_losses_are_those_of_autograd(whole):
     theta = model.initial(torch.Generator().manual_seed(0))
     rows = torch.tensor([[0, 3, 5], [1, 2, -1]])
     inputs = dataset.train_x[rows.clamp(min=0)]
-    gradients_of = _gradients_whole if whole else gradients
+    gradients_of = _gradients_whole if is_unchunked else gradients
     _, gradient = gradients_of(model, theta.repeat(2, 1), inputs, rows)
     module = model.module()
     nn.utils.vector_to_parameters(theta, module.parameters())
     records = dataset.train_x[[1, 2]]
     nn.HuberLoss()(module(records), records[:, :2]).backward()
-    expected = torch.cat([part.grad.flatten() for part in module.parameters()])
+    expected = torch.cat(
+        [parameter.grad.flatten() for parameter in module.parameters()]
+    )
     assert_close(gradient, expected)
 
 
@@ -209,32 +215,32 @@ def architectures(draw):
     """A random sequence of layers, and the shape of its records."""
     flat = draw(st.booleans())
     channels = draw(st.integers(1, 3))
-    side = draw(st.integers(6, 11))
-    shape: tuple[int, ...] = (channels, side, side)
-    parts: list[nn.Module] = []
+    length = draw(st.integers(6, 11))
+    shape: tuple[int, ...] = (channels, length, length)
+    modules: list[nn.Module] = []
     if flat:
         shape = (draw(st.integers(1, 7)),) if draw(st.booleans()) else (2, 3)
-    while not flat and len(parts) < 6 and draw(st.booleans()):
+    while not flat and len(modules) < 6 and draw(st.booleans()):
         kind = draw(st.sampled_from(["conv", "pool", "relu", "leaky"]))
         if kind == "conv":
-            size = draw(st.integers(1, min(3, side)))
+            size = draw(st.integers(1, min(3, length)))
             padding = draw(st.integers(0, 1))
             outputs = draw(st.integers(1, 4))
-            parts.append(nn.Conv2d(channels, outputs, size, padding=padding))
+            modules.append(nn.Conv2d(channels, outputs, size, padding=padding))
             channels = outputs
-            side += 2 * padding - size + 1
-        elif kind == "pool" and side >= 2:
-            parts.append(nn.MaxPool2d(2))
-            side //= 2
+            length += 2 * padding - size + 1
+        elif kind == "pool" and length >= 2:
+            modules.append(nn.MaxPool2d(2))
+            length //= 2
         else:
-            parts.append(nn.ReLU() if kind == "relu" else nn.LeakyReLU(0.1))
-    features = int(np.prod(shape)) if flat else channels * side * side
-    parts.append(nn.Flatten())
-    while draw(st.booleans()) and len(parts) < 9:
+            modules.append(nn.ReLU() if kind == "relu" else nn.LeakyReLU(0.1))
+    features = int(np.prod(shape)) if flat else channels * length * length
+    modules.append(nn.Flatten())
+    while draw(st.booleans()) and len(modules) < 9:
         width = draw(st.integers(1, 6))
-        parts += [nn.Linear(features, width), nn.Sequential(nn.ReLU(), nn.Identity())]
+        modules += [nn.Linear(features, width), nn.Sequential(nn.ReLU(), nn.Identity())]
         features = width
-    return nn.Sequential(*parts, nn.Linear(features, CLASSES)), shape
+    return nn.Sequential(*modules, nn.Linear(features, CLASSES)), shape
 
 
 def random_records(shape, clients, steps, batch):

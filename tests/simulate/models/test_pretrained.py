@@ -103,8 +103,8 @@ def test_weights_on_disk_give_the_library_s_logits_and_gradients(
     leaf = theta.clone().requires_grad_()
     functional.cross_entropy(network.logits(leaf, x[0]), y[0]).backward()
     assert_close(per_client[0], leaf.grad, atol=1e-6, rtol=1e-3)
-    whole = sgd._gradients_whole(network, thetas, x, y)
-    assert_close(whole, per_client, atol=1e-6, rtol=1e-3)
+    unchunked = sgd._gradients_whole(network, thetas, x, y)
+    assert_close(unchunked, per_client, atol=1e-6, rtol=1e-3)
     sums = clipped_sums(network, thetas, x, y, clipping_norm=1e3).total
     assert_close(sums[0] / 3, per_client[0], atol=1e-6, rtol=1e-3)
     moved = local_sgd(network, theta, x[:, None], y[:, None], learning_rate=0.1)
@@ -135,10 +135,12 @@ def test_it_starts_as_the_frozen_model(name):
     base = model(name)
     adapted = model(f"adapters:{name}")
     theta = adapted.initial(generator())
-    whole = base.initial(generator())
-    whole[base.head] = theta[adapted.head]
+    base_theta = base.initial(generator())
+    base_theta[base.head] = theta[adapted.head]
     x = torch.rand(3, *base.input_shape, generator=generator(1))
-    assert_close(adapted.logits(theta, x), base.logits(whole, x), rtol=1e-4, atol=1e-5)
+    assert_close(
+        adapted.logits(theta, x), base.logits(base_theta, x), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_gradients_against_the_plain_module(name):

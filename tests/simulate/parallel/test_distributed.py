@@ -180,10 +180,10 @@ def test_a_process_that_is_killed(victim, tmp_path):
         "--algorithm=P-FedSAM",
         "--seed=5",
     ]
-    whole = tmp_path / "whole"
+    undisturbed = tmp_path / "whole"
     broken = tmp_path / "broken"
     subprocess.run(
-        [*TORCHRUN, *arguments, "-o", str(whole)], env=_environment(), check=True
+        [*TORCHRUN, *arguments, "-o", str(undisturbed)], env=_environment(), check=True
     )
     command = [*TORCHRUN, *arguments, "-o", str(broken)]
     running = subprocess.Popen(
@@ -206,7 +206,7 @@ def test_a_process_that_is_killed(victim, tmp_path):
     assert RunRecord.load(broken).status == "running"
     subprocess.run(command, env=_environment(), check=True)
     for name in (VECTORS, LEDGER):
-        assert (broken / name).read_bytes() == (whole / name).read_bytes()
+        assert (broken / name).read_bytes() == (undisturbed / name).read_bytes()
 
 
 def _rank_of(agent, number, ledger):
@@ -232,7 +232,7 @@ def test_shares_hold_every_item_once(size, count, turn):
         range(count)[rank_slice(Ranks(rank, size), count, turn)] for rank in range(size)
     ]
     assert sorted(itertools.chain.from_iterable(shares)) == list(range(count))
-    lengths = [len(part) for part in shares]
+    lengths = [len(share) for share in shares]
     assert max(lengths) - min(lengths) <= 1
 
 
@@ -240,13 +240,15 @@ def test_each_process_trains_a_share_only(plan, monkeypatch):
     for exchange in ("all_reduce_sum", "all_reduce_max"):
         monkeypatch.setattr(cohort, exchange, lambda ranks, values: values)
     monkeypatch.setattr(cohort, "all_gather", lambda ranks, items, device: list(items))
-    whole = prepare(Request(plan, "P-FedSAM", "digits", Path("run"), seed=5))
-    context = RoundContext(1, whole.start, {}, released_coordinates(whole, 1), {})
+    experiment = prepare(Request(plan, "P-FedSAM", "digits", Path("run"), seed=5))
+    context = RoundContext(
+        1, experiment.start, {}, released_coordinates(experiment, 1), {}
+    )
     halves = [
-        cohort.group_sums(replace(whole, ranks=Ranks(rank, 2)), context)
+        cohort.group_sums(replace(experiment, ranks=Ranks(rank, 2)), context)
         for rank in (0, 1)
     ]
-    sums, personal = cohort.group_sums(whole, context)
+    sums, personal = cohort.group_sums(experiment, context)
     assert len(halves[0][1]) + len(halves[1][1]) == len(personal)
     assert halves[0][1].keys() | halves[1][1].keys() == personal.keys()
     assert abs(len(halves[0][1]) - len(halves[1][1])) <= len(sums)

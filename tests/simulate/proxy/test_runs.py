@@ -33,11 +33,11 @@ PLAIN = Spec.parse(DATA).model_dump(mode="json", exclude={"groups_from"})
 
 def test_variations_are_drawn_by_the_seed_alone():
     spec = Spec.parse(DATA)
-    first = variations(spec, ["iid", "dirichlet:0.3"], 12, 3, 0.5)
-    assert first == variations(spec, ["iid", "dirichlet:0.3"], 20, 3, 0.5)[:12]
-    assert first != variations(spec, ["iid", "dirichlet:0.3"], 12, 4, 0.5)
-    assert {variation.partition for variation in first[:2]} == {"iid", "dirichlet:0.3"}
-    assert {variation.decay is None for variation in first} == {True, False}
+    drawn = variations(spec, ["iid", "dirichlet:0.3"], 12, 3, 0.5)
+    assert drawn == variations(spec, ["iid", "dirichlet:0.3"], 20, 3, 0.5)[:12]
+    assert drawn != variations(spec, ["iid", "dirichlet:0.3"], 12, 4, 0.5)
+    assert {variation.partition for variation in drawn[:2]} == {"iid", "dirichlet:0.3"}
+    assert {variation.decay is None for variation in drawn} == {True, False}
 
 
 def test_plans_whose_noise_is_for_one_number_of_rounds_are_not_varied():
@@ -78,8 +78,8 @@ def test_a_run_has_the_groups_classes_and_accuracies():
     strict, loose = run["coverage"]["shares"]
     assert loose[0] == loose[8] == loose[9] == 0
     assert sum(strict) == pytest.approx(1)
-    parts = zip(run["coverage"]["clients"], run["accuracy_by_group"], strict=True)
-    total = sum(share * value for share, value in parts)
+    accuracies = zip(run["coverage"]["clients"], run["accuracy_by_group"], strict=True)
+    total = sum(share * value for share, value in accuracies)
     assert total == pytest.approx(run["accuracy"], abs=0.05)
 
 
@@ -95,9 +95,9 @@ def test_the_command_writes_a_table_and_resumes(tmp_path):
     assert len(Forecaster(table).held_out()) == 12
     journal = Path(f"{out}.runs") / PROXY_JOURNAL
     lines = journal.read_text().splitlines()
-    first = json.loads(lines[0])
-    first["rows"]["accuracy"] = 0.123
-    journal.write_text("\n".join([json.dumps(first), *lines[1:]]) + "\n")
+    first_run = json.loads(lines[0])
+    first_run["rows"]["accuracy"] = 0.123
+    journal.write_text("\n".join([json.dumps(first_run), *lines[1:]]) + "\n")
     answer("proxy", "forecast", spec, *words)
     assert ProxyTable.load(out).runs[0].accuracy == 0.123  # not trained again
 

@@ -53,11 +53,11 @@ def mean_noise(plan):
 
 
 def test_a_smaller_cohort_has_the_noise_of_the_plan(plan):
-    part = smaller(plan, 1 / 8)
-    assert part.groups[0].expected_cohort == pytest.approx(
+    smaller_plan = smaller(plan, 1 / 8)
+    assert smaller_plan.groups[0].expected_cohort == pytest.approx(
         plan.groups[0].expected_cohort / 8
     )
-    assert mean_noise(part) == pytest.approx(mean_noise(plan))
+    assert mean_noise(smaller_plan) == pytest.approx(mean_noise(plan))
     assert mean_noise(plan) == pytest.approx(
         plan.mean_noise_std / plan.spec.clipping_norm
     )
@@ -102,19 +102,19 @@ def test_an_interrupted_search_repeats_no_run_and_finds_the_same(tmp_path, monke
 
     stops: set[int] = set()
     monkeypatch.setattr(tuning, "accuracy", counted)
-    whole = search("whole")
-    assert whole.best.mean >= whole.default.mean
-    assert whole.evidence.runs == len(calls) < 12 * 3
+    uninterrupted = search("whole")
+    assert uninterrupted.best.mean >= uninterrupted.default.mean
+    assert uninterrupted.evidence.runs == len(calls) < 12 * 3
     assert {trial.share for trial in calls} == {1 / 8, 1 / 3, 1.0}
-    assert search("whole") == whole
-    assert len(calls) == whole.evidence.runs
+    assert search("whole") == uninterrupted
+    assert len(calls) == uninterrupted.evidence.runs
     calls.clear()
     stops = {0, 9}
     for _ in range(2):
         with pytest.raises(InterruptedSweepError, match="the same command resumes"):
             search("parts")
-    assert search("parts") == whole
-    assert len(calls) == len(set(calls)) == whole.evidence.runs
+    assert search("parts") == uninterrupted
+    assert len(calls) == len(set(calls)) == uninterrupted.evidence.runs
     with pytest.raises(InputError, match="must not hold results of other settings"):
         search("parts", seed=4)
     (tmp_path / "whole" / "study.db").write_text("damaged")

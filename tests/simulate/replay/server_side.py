@@ -71,9 +71,9 @@ class Server:
         if counts is not None:
             step = step * self.norm
             self._adapt(weighted_sum(factors, counts), factors)
-        whole = np.zeros_like(self.theta)
-        whole[self.coordinates(round_)] = step
-        solved = self._solved(round_, whole + self.known_share * self.last_step)
+        full_step = np.zeros_like(self.theta)
+        full_step[self.coordinates(round_)] = step
+        solved = self._solved(round_, full_step + self.known_share * self.last_step)
         if self.smoothing:
             solved = smoothed(solved, self.smoothing)
         self.last_step = solved

@@ -73,9 +73,9 @@ def test_an_honest_run_of_chaotic_clients_is_kept_as_recorded(tmp_path):
 def test_noise_that_is_halved_breaks_a_chaotic_run(tmp_path):
     """Half the noise is further off than training could move the sum."""
 
-    def halved(release, part):
-        noise = release.vector - part.total
-        return replace(release, vector=(part.total + noise / 2).float())
+    def halved(release, group_sum):
+        noise = release.vector - group_sum.total
+        return replace(release, vector=(group_sum.total + noise / 2).float())
 
     plan = plan_of(CHAOTIC)
     request = Request(plan, "planned", "digits", tmp_path / "run", seed=3)
@@ -116,9 +116,9 @@ def test_one_wrong_label_breaks_a_run_whose_training_is_calm(
     assert "releases" in names_of(report.differences)
 
 
-@pytest.mark.parametrize(("part", "outcome"), [(1.0, "not shown"), (0.01, "failed")])
+@pytest.mark.parametrize(("share", "outcome"), [(1.0, "not shown"), (0.01, "failed")])
 def test_a_kink_explains_what_a_nudge_across_it_moves(
-    part, outcome, tmp_path, monkeypatch
+    share, outcome, tmp_path, monkeypatch
 ):
     """The run is on a kink's other side, to which one of two opposite nudges leads.
 
@@ -130,11 +130,11 @@ def test_a_kink_explains_what_a_nudge_across_it_moves(
     trained = again.updates
 
     def elsewhere(world, round_, start, clients):
-        [first, *later] = trained(world, round_, start, clients)
-        sent, remains = first
+        [first_client, *later] = trained(world, round_, start, clients)
+        sent, remains = first_client
         jump = torch.full_like(sent, 0.2 * float(sent.norm()) / len(sent) ** 0.5)
         if start.nudge and start.nudge.roundings < 0:
-            jump = (1 - part) * jump
+            jump = (1 - share) * jump
         return iter([(sent + jump, remains), *later])
 
     monkeypatch.setattr(again, "updates", elsewhere)
@@ -146,13 +146,13 @@ def test_nudges_are_drawn_by_the_verifier_and_are_of_the_size_of_rounding(tmp_pa
     """Each replay draws other ones; opposite ones add up to nothing."""
     folder = tmp_path / "run"
     execute(Request(plan_of(CALM), "planned", "digits", folder, seed=3))
-    first = Replay(folder)
-    second = Replay(folder)
-    seeds = {nudge.seed for nudge in first.nudges}
-    assert len(seeds) == len(first.nudges) / 2
-    assert not seeds & {nudge.seed for nudge in second.nudges}
+    first_replay = Replay(folder)
+    second_replay = Replay(folder)
+    seeds = {nudge.seed for nudge in first_replay.nudges}
+    assert len(seeds) == len(first_replay.nudges) / 2
+    assert not seeds & {nudge.seed for nudge in second_replay.nudges}
 
-    theta = first.world.parts.model.initial(torch.Generator().manual_seed(1))
+    theta = first_replay.world.parts.model.initial(torch.Generator().manual_seed(1))
     rounded = Start(theta, nudge=Nudge(1, 1.0)).rounding([5]).of_parameters
     opposite = Start(theta, nudge=Nudge(1, -1.0)).rounding([5]).of_parameters
     forth = rounded(theta) - theta
@@ -170,8 +170,8 @@ def test_what_begins_at_zero_is_nudged_as_soon_as_it_moves():
     rounding = Start(start[0], nudge=Nudge(1, 1.0)).rounding([5])
     assert torch.equal(rounding.of_parameters(start), start)
 
-    def slope(now, step, moves):
-        return torch.ones_like(now)
+    def slope(theta, step, moves):
+        return torch.ones_like(theta)
 
     plain = descended(plan, 1, start, slope, [1.0])
     nudged = descended(plan, 1, start, slope, [1.0], rounding=rounding)

@@ -60,17 +60,17 @@ def trained(folder, plan, algorithm="planned", breaks=lambda experiment: experim
     """A run with a fault; returns the last model that its trainer had."""
     request = Request(plan, algorithm, "digits", folder, seed=3, own_unit=True)
     experiment = breaks(prepare(request))
-    last = {}
+    final_model = {}
     server = experiment.algorithm.server
 
     def step(theta, move, state):
         after, state = server.step(theta, move, state)
-        last["theta"] = after
+        final_model["theta"] = after
         return after, state
 
     noted = with_components(experiment, server=replace(server, step=step))
     run_prepared(request, noted)
-    return last["theta"]
+    return final_model["theta"]
 
 
 def only_last(change, rounds):
@@ -136,7 +136,9 @@ def _beside_the_model(experiment):
     mechanism = experiment.algorithm.mechanism
 
     def release(round_, sums, weights, noise):
-        clear["sum"] = torch.stack([part.total for part in sums]).sum(0).float()
+        clear["sum"] = (
+            torch.stack([group_sum.total for group_sum in sums]).sum(0).float()
+        )
         return mechanism.release(round_, sums, weights, noise)
 
     def step(theta, move, state):
@@ -164,10 +166,10 @@ def test_a_clear_sum_within_an_earlier_tolerance_is_found_and_reaches_no_model(
 GRID = 3e-6  # in deviations of the noise
 
 
-def _on_a_grid(release, part):
+def _on_a_grid(release, group_sum):
     """The release lies on a grid, moved by the clear sum modulo the grid."""
     step = GRID * release.record.noise_std
-    total = part.total
+    total = group_sum.total
     on_grid = (release.vector.double() / step).round() * step
     return replace(release, vector=(on_grid + total.remainder(step) - step / 2).float())
 
@@ -366,12 +368,12 @@ def test_scores_of_models_that_clients_keep_are_called_claimed(tmp_path):
 def test_a_model_whose_outputs_are_ties_has_no_accuracy(honest):
     plan = Plan.load(honest / PLAN)
     record = RunRecord.load(honest)
-    parts = OwnParts().parts_of(record, plan, None, honest)
+    run_parts = OwnParts().parts_of(record, plan, None, honest)
     theta = final_vector(honest).vector.clone()
-    rows = np.arange(len(parts.data.test_y))
-    assert scores_of(parts, plan, theta, rows).shown
+    rows = np.arange(len(run_parts.data.test_y))
+    assert scores_of(run_parts, plan, theta, rows).shown
     theta[-10:] = 1e6  # the biases of the outputs
-    assert not scores_of(parts, plan, theta, rows).shown
+    assert not scores_of(run_parts, plan, theta, rows).shown
 
 
 def test_evidence_of_an_earlier_version_is_read_and_nothing_of_it_is_executed(run):

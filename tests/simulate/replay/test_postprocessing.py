@@ -52,7 +52,7 @@ def released(algorithm, network, rounds):
         yield RoundReleases(round_, list(torch.from_numpy(vectors)), senders)
 
 
-def by_hand(algorithm, network, first, name):
+def by_hand(algorithm, network, initial, name):
     """The server of an algorithm, by hand."""
     plan = algorithm.plan
     numbers = entry_numbers(name)
@@ -83,7 +83,7 @@ def by_hand(algorithm, network, first, name):
         public = public_coordinates(algorithm, network, SEED, round_)
         return np.arange(network.parameters) if public is None else public
 
-    return Server(plan, first.numpy(), factors, coordinates, **options)
+    return Server(plan, initial.numpy(), factors, coordinates, **options)
 
 
 def entry_numbers(name):
@@ -97,15 +97,15 @@ def check(name, plan):
     executed = entry.plan(plan, {group.name: 20 for group in plan.groups})
     algorithm = entry.build(executed)
     rounds = list(released(algorithm, network, executed.spec.rounds))
-    first = initial_vector(algorithm, network, SEED)
-    server = by_hand(algorithm, network, first, name)
-    states = models_after(algorithm, network, SEED, first, rounds)
+    initial = initial_vector(algorithm, network, SEED)
+    server = by_hand(algorithm, network, initial, name)
+    states = models_after(algorithm, network, SEED, initial, rounds)
     assert next(states).round == 0
     for state, releases in zip(states, rounds, strict=True):
         expected = server.move(
             releases.round, [vector.numpy() for vector in releases.vectors]
         )
-        movement = np.abs(expected - first.numpy()).max()
+        movement = np.abs(expected - initial.numpy()).max()
         assert distance(state.theta, expected) <= TOLERANCE * movement
         average = state.released(algorithm)
         assert distance(average, server.average) <= TOLERANCE * movement
@@ -182,7 +182,7 @@ def test_releases_of_another_number_length_or_round_are_refused():
     entry = ALGORITHMS.get("DP-FedAvg")
     network = model("mlp-digits")
     algorithm = entry.build(entry.plan(plan_of("poisson", "client"), {}))
-    first = initial_vector(algorithm, network, SEED)
+    initial = initial_vector(algorithm, network, SEED)
     vector = torch.zeros(network.parameters)
     for wrong in (
         RoundReleases(1, [vector, vector]),
@@ -191,4 +191,4 @@ def test_releases_of_another_number_length_or_round_are_refused():
         RoundReleases(1, []),
     ):
         with pytest.raises(InputError, match="releases: must be"):
-            list(models_after(algorithm, network, SEED, first, [wrong]))
+            list(models_after(algorithm, network, SEED, initial, [wrong]))

@@ -127,11 +127,11 @@ def test_a_server_that_took_another_step_is_found(tmp_path, monkeypatch):
 
 
 def test_rounds_are_selected_afresh_and_again_by_seed(run):
-    first = replayed(run, 1)
-    assert first.selection_seed != replayed(run, 1).selection_seed
-    assert replayed(run, 1, first.selection_seed).rounds == first.rounds
-    assert len(first.rounds) == 1
-    assert first.rounds_of_run == ROUNDS
+    report = replayed(run, 1)
+    assert report.selection_seed != replayed(run, 1).selection_seed
+    assert replayed(run, 1, report.selection_seed).rounds == report.rounds
+    assert len(report.rounds) == 1
+    assert report.rounds_of_run == ROUNDS
 
 
 def test_releases_that_are_not_stored_are_replaced_by_those_of_all_rounds(
@@ -147,9 +147,9 @@ def test_releases_that_are_not_stored_are_replaced_by_those_of_all_rounds(
     report = replayed(folder, 1, seed=1)
     assert report.outcome == "not shown"
     assert report.reason == f"missing: {NOT_STORED}"
-    whole = replayed(folder)
-    assert whole.outcome == "passed", whole.reason
-    assert comparison(whole, "accuracy") == (1, 0)
+    report_of_all = replayed(folder)
+    assert report_of_all.outcome == "passed", report_of_all.reason
+    assert comparison(report_of_all, "accuracy") == (1, 0)
     with pytest.raises(InputError, match="releases: must be stored"):
         final_vector(folder)
 
@@ -419,8 +419,8 @@ def clients(folder):
     took_part = set()
     for round_ in range(1, world.plan.spec.rounds + 1):
         for line in planned_lines(world, round_):
-            for part in line.parts:
-                took_part.update(part.clients.tolist())
+            for contribution in line.parts:
+                took_part.update(contribution.clients.tolist())
     return took_part, set(np.concatenate(world.parts.partition.members).tolist())
 
 

@@ -150,15 +150,15 @@ def test_checks_draw_cohorts_and_noise_again_with_the_key(run_with_key):
     ],
 )
 def test_checks_find_a_line_that_is_not_of_the_key(check, field, reason, run_with_key):
-    first, *later = run_with_key.ledger.records
-    share, *further = first.shares
+    first_release, *later = run_with_key.ledger.records
+    share, *further = first_release.shares
     another_cohort = share.model_copy(update={"participants": (0,)})
     values = {
-        "noise_sum_squares": first.noise_sum_squares * 1.0001,
+        "noise_sum_squares": first_release.noise_sum_squares * 1.0001,
         "noise_state": "0" * 24,
         "shares": (another_cohort, *further),
     }
-    changed = first.model_copy(update={field: values[field]})
+    changed = first_release.model_copy(update={field: values[field]})
     ledger = run_with_key.ledger.model_copy(update={"records": (changed, *later)})
     result = check(replace(run_with_key, ledger=ledger))
     assert result.failed
@@ -195,10 +195,13 @@ def test_two_runs_of_one_seed_share_neither_cohorts_nor_noise(tmp_path):
         execute(secure_run)
         lines.append(read_ledger(secure_run.folder, secure_run.plan.digest).records)
     pairs = list(zip(*lines, strict=True))
-    assert all(first.noise_state != second.noise_state for first, second in pairs)
+    assert all(
+        first_release.noise_state != second_release.noise_state
+        for first_release, second_release in pairs
+    )
     assert any(
-        first.shares[0].participants != second.shares[0].participants
-        for first, second in pairs
+        first_release.shares[0].participants != second_release.shares[0].participants
+        for first_release, second_release in pairs
     )
 
 

@@ -47,7 +47,7 @@ def test_a_private_file_is_so_from_its_first_byte(tmp_path, monkeypatch):
 def test_nothing_is_left_of_a_finished_run(short_plan, tmp_path):
     request = Request(short_plan, "planned", "digits", tmp_path / "run")
     interrupt(request, 3)
-    left = shutil.copy(tmp_path / "run" / CHECKPOINT, tmp_path)
+    unfinished = shutil.copy(tmp_path / "run" / CHECKPOINT, tmp_path)
     killed = tmp_path / "run" / f".{CHECKPOINT}.killed.tmp"
     killed.write_bytes(b"a writer that was killed")
     execute(request)
@@ -56,7 +56,7 @@ def test_nothing_is_left_of_a_finished_run(short_plan, tmp_path):
 
     # A run that was killed after its record was complete leaves one; opening the run
     # removes it.
-    shutil.copy(left, tmp_path / "run")
+    shutil.copy(unfinished, tmp_path / "run")
     assert execute(request).reused
     assert not (tmp_path / "run" / CHECKPOINT).exists()
 
@@ -83,15 +83,17 @@ def test_past_sums_are_kept_for_the_next_round_only(tmp_path, monkeypatch):
 def test_a_run_that_was_killed_after_its_last_round_is_completed(
     algorithm, short_plan, tmp_path, monkeypatch
 ):
-    whole = execute(Request(short_plan, algorithm, "digits", tmp_path / "whole")).record
+    uninterrupted = execute(
+        Request(short_plan, algorithm, "digits", tmp_path / "whole")
+    ).record
     request = Request(short_plan, algorithm, "digits", tmp_path / "run")
     with monkeypatch.context() as patch:
         patch.setattr(run, "spent_by_group", _killed)
         with pytest.raises(ZeroDivisionError):
             execute(request)
     record = execute(request).record
-    assert record.accuracy == whole.accuracy
-    assert record.accuracy_by_group == whole.accuracy_by_group
+    assert record.accuracy == uninterrupted.accuracy
+    assert record.accuracy_by_group == uninterrupted.accuracy_by_group
 
 
 def _killed(folder, plan):

@@ -67,10 +67,10 @@ def test_a_replay_that_differs_is_refused_and_nothing_is_written(tmp_path):
 @pytest.mark.parametrize("cut", [1, 2, 100, 500])
 def test_a_torn_last_line_is_dropped_and_written_again(tmp_path, cut):
     chain = written(tmp_path)
-    whole = (tmp_path / LEDGER).read_bytes()
-    (tmp_path / LEDGER).write_bytes(whole[:-cut])
+    content = (tmp_path / LEDGER).read_bytes()
+    (tmp_path / LEDGER).write_bytes(content[:-cut])
     FileLedger(tmp_path, DIGEST, chain).append(releases()[4:])
-    assert (tmp_path / LEDGER).read_bytes() == whole
+    assert (tmp_path / LEDGER).read_bytes() == content
 
 
 def test_an_edited_line_is_refused_and_located(tmp_path):

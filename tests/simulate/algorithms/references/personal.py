@@ -38,13 +38,13 @@ def check_heads(rho):
             if personal is not None:
                 start = torch.cat([theta[:BODY], personal])
             network = small.network_at(world, start)
-            last = list(network.children())[-1]
-            sgd = torch.optim.SGD(last.parameters(), HEAD_RATE * rate, small.MOMENTUM)
+            head = list(network.children())[-1]
+            sgd = torch.optim.SGD(head.parameters(), HEAD_RATE * rate, small.MOMENTUM)
             for images, labels in real:
                 network.zero_grad()
                 small.loss(network, images, labels).backward()
                 sgd.step()
-            for weight in last.parameters():
+            for weight in head.parameters():
                 weight.requires_grad_(False)
             small.sam(network, real, rate, rho)
             movement = small.flat(network) - start
@@ -58,10 +58,10 @@ def check_heads(rho):
 
 def loss_at(network, theta, images, labels):
     """The mean cross-entropy at parameters [d], through the plain module."""
-    parts = theta.split([int(np.prod(shape)) for _, shape in network.shapes])
+    flat_tensors = theta.split([int(np.prod(shape)) for _, shape in network.shapes])
     values = {}
-    for (name, shape), part in zip(network.shapes, parts, strict=True):
-        values[name] = part.view(shape)
+    for (name, shape), tensor in zip(network.shapes, flat_tensors, strict=True):
+        values[name] = tensor.view(shape)
     logits = functional_call(network.module(), values, (images,))
     return nn.functional.cross_entropy(logits, labels)
 
@@ -170,13 +170,15 @@ class Plain(nn.Module):
         total = sum(sizes)
         lengths = [HIDDEN * EMBEDDING, HIDDEN, total * HIDDEN, total]
         layer, offsets, matrix, biases = values.split(lengths)
-        parts = zip(
+        head_values = zip(
             matrix.view(total, HIDDEN).split(sizes), biases.split(sizes), strict=True
         )
         with torch.no_grad():
             self.layer.weight.copy_(layer.view(HIDDEN, EMBEDDING))
             self.layer.bias.copy_(offsets)
-            for head_of_tensor, (weight, bias) in zip(self.heads, parts, strict=True):
+            for head_of_tensor, (weight, bias) in zip(
+                self.heads, head_values, strict=True
+            ):
                 head_of_tensor.weight.copy_(weight)
                 head_of_tensor.bias.copy_(bias)
 
@@ -224,8 +226,10 @@ class HyperflClient:
         sgd = torch.optim.SGD(parameters, rate, small.MOMENTUM)
         for images, labels in batches:
             sgd.zero_grad()
-            parts = zip(self.hypernetwork(self.embedding), self._shapes, strict=True)
-            body = [part.view(shape) for part, shape in parts]
+            generated = zip(
+                self.hypernetwork(self.embedding), self._shapes, strict=True
+            )
+            body = [tensor.view(shape) for tensor, shape in generated]
             tensors_of_model = [*body, self.weight, self.bias]
             values = dict(zip(self._names, tensors_of_model, strict=True))
             logits = functional_call(self._network, values, (images,))
@@ -323,8 +327,8 @@ def check_server(*, personal):
 
 
 def _forgets_embedding(work, trained):
-    parts = [work.personal[:, :EMBEDDING], trained.personal[:, EMBEDDING:]]
-    return replace(trained, personal=torch.cat(parts, 1))
+    embedding_and_head = [work.personal[:, :EMBEDDING], trained.personal[:, EMBEDDING:]]
+    return replace(trained, personal=torch.cat(embedding_and_head, 1))
 
 
 def with_own(work, trained):

@@ -111,8 +111,8 @@ def clipped(world, theta, client, norm=NORM):
     total = torch.zeros_like(theta)
     for index in range(len(y)):
         loss = nn.functional.cross_entropy(network(x[index, None]), y[index, None])
-        parts = torch.autograd.grad(loss, [*network.parameters()])
-        slope = torch.cat([part.flatten() for part in parts])
+        slopes = torch.autograd.grad(loss, [*network.parameters()])
+        slope = torch.cat([tensor.flatten() for tensor in slopes])
         total += slope * min(1.0, norm / float(slope.norm()))
     return total
 
@@ -314,7 +314,7 @@ def check_sent_noise(local, walk, personal, size):
     assert_close(sent, -RATE * total[: len(sent)])
 
 
-def compare(walk, first):
+def compare(walk, first_parameters):
     """Compare two clients' first round with a walk by noisy gradients, by a loop."""
 
     def check(algorithm):
@@ -324,14 +324,16 @@ def compare(walk, first):
         assert len(sent) == sum(group.clients for group in algorithm.plan.groups)
         for update in (sent[0], sent[-1]):
             noisy = noisy_gradient(world, update.client, PLAN.group(update.group.name))
-            expected = walk(world.start, first(world.start), noisy)
+            expected = walk(world.start, first_parameters(world.start), noisy)
             assert update.client in personal
             result = (update.vector, personal[update.client])
             assert_close(result, expected, rtol=1e-3, atol=1e-5)
             assert update.noise_evidence.drawn[0] == STEPS * len(update.vector)
         step, _ = algorithm.aggregator.combine((), world.start, {})
         assert not step.any()
-        check_sent_noise(algorithm.local, walk, first(world.start), len(world.start))
+        check_sent_noise(
+            algorithm.local, walk, first_parameters(world.start), len(world.start)
+        )
 
     return check
 

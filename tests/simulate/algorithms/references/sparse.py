@@ -184,8 +184,10 @@ def top_k_by(largest):
 
     def combine(releases, theta, state):
         sparse = [
-            replace(part, vector=largest(part.vector, part.groups[0].kept_fraction))
-            for part in releases
+            replace(
+                release, vector=largest(release.vector, release.groups[0].kept_fraction)
+            )
+            for release in releases
         ]
         return literal().combine(sparse, theta, state)
 
