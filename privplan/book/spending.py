@@ -258,11 +258,15 @@ def _naive_epsilon(account: Account, delta: float) -> float:
     """Sum of the runs' upper bounds, each at an equal part of delta, rounded down."""
     delta_of_run = math.nextafter(delta / len(account.histories), 0.0)
     guarantee = accountant(GUARANTEE)
+    # A history counts for the person with the most clients of all its releases, also of
+    # those that happened 0 times: each run counts for the person of all runs.
+    of_all_runs = [(release, 0) for release, _ in account.history]
+    histories = [History([*history, *of_all_runs]) for history in account.histories]
     epsilons = {
         history: guarantee.epsilon(history, delta_of_run, account.relation).upper
-        for history in set(account.histories)
+        for history in set(histories)
     }
-    return math.fsum(epsilons[history] for history in account.histories)
+    return math.fsum(epsilons[history] for history in histories)
 
 
 def _renyi_epsilon(account: Account, delta: float) -> float | None:

@@ -72,6 +72,13 @@ class RunInBook:
         self._storage = storage
         path = storage.reservation
         was_reserved = path.exists()
+        if storage.round > 0 and is_running and not was_reserved:
+            # It may be a copy that shares cohorts with another one, or made up.
+            rule = (
+                "must be named from the first round on; privplan book add adds a run "
+                "that has begun without it"
+            )
+            raise InputError.one("book", rule, f"round {storage.round}")
         if not was_reserved:
             write_text(path, f"reserved-{uuid.uuid4().hex}")
         self._name = read_text(path, "guard.reserved")
@@ -90,9 +97,14 @@ class RunInBook:
             limits = {}
             for group in plan.groups:
                 name = full_name(population, group.name)
-                limits[group.name] = accounts.limits_within(
-                    connection, name, runs_of_others
-                )
+                of_group = accounts.limits_within(connection, name, runs_of_others)
+                for limit in of_group:
+                    if limit.relation != plan.spec.relation:
+                        rule = (
+                            f"must be {limit.relation}, that of account {limit.where}"
+                        )
+                        raise InputError.one("relation", rule, plan.spec.relation)
+                limits[group.name] = of_group
             self.budgets = budgets_of(plan, past, limits)
             self.affordable_rounds = affordable_rounds(self.budgets)
             self._reserved = self._whole_run(is_running)

@@ -322,7 +322,8 @@ class Storage:
         """
         temporary = f"{path}.tmp"
         try:
-            with open(temporary, "wb") as file:
+            # They name cohorts, and hold the key of a law that draws several rounds.
+            with open(temporary, "wb", opener=_private) as file:
                 file.writelines(contents)
                 if sync:
                     file.flush()
@@ -333,6 +334,11 @@ class Storage:
         except OSError as error:
             rule = f"must be writable ({error.strerror})"
             raise InputError.one("guard", rule, str(path)) from None
+
+
+def _private(path: str, flags: int) -> int:
+    """Open a file that only its owner reads (mode 600)."""
+    return os.open(path, flags, 0o600)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -91,6 +91,19 @@ def test_one_composition_is_within_the_naive_sum_and_above_every_run(past):
     )
 
 
+def test_the_sum_of_runs_counts_each_for_the_person_with_the_most_clients():
+    """A run that counts single clients costs a person with three of them more."""
+    everybody = SamplingLaw.FULL
+    of_single = History.repeated(Release(4.0, 1.0, everybody), 20)
+    of_three = History.repeated(Release(30.0, 1.0, everybody.of_person(3)), 20)
+    spent = spending(_account(of_single, of_three), DELTA)
+    sum_of_runs = sum(
+        epsilon_of(3 * 20**0.5 / sigma, DELTA / 2) for sigma in (4.0, 30.0)
+    )
+    assert spent.epsilon_naive == pytest.approx(sum_of_runs, rel=1e-6)
+    assert spent.epsilon_naive >= spent.epsilon_lower
+
+
 def test_a_release_without_noise_is_infinite():
     bare = History.repeated(Release(0.0, 0.1), 1)
     spent = spending(_account(History.repeated(Release(2.0, 0.1), 5), bare), DELTA)

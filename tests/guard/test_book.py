@@ -357,3 +357,28 @@ def test_an_account_without_room_refuses_the_first_round(tmp_path):
         Guard(plan, tmp_path / "run", book, population="staff") as guard,
     ):
         guard.draw(1)
+
+
+def test_a_book_is_named_from_the_first_round_on(tmp_path):
+    """Else the folder may be made up, or a copy with the cohorts of another one."""
+    plan = plan_of({"strict": (60, 4.0, 0.1, 2.0)}, 3)
+    with Guard(plan, tmp_path / "run") as guard:
+        loop(guard, rounds=1)
+    with pytest.raises(InputError, match="book: must be named from the first round"):
+        Guard(plan, tmp_path / "run", str(tmp_path / "book.sqlite"))
+
+
+def test_an_account_of_another_relation_is_refused(tmp_path):
+    plan = plan_of({"strict": (60, 4.0, 0.1, 2.0)}, 3)
+    book = str(tmp_path / "book.sqlite")
+    Budgets(book).open("strict", 8.0, DELTA, relation="replace_one")
+    with pytest.raises(InputError, match="must be replace_one, that of account strict"):
+        Guard(plan, tmp_path / "run", book)
+
+
+def test_only_the_owner_reads_what_a_guard_drew(tmp_path):
+    plan = plan_of({"strict": (60, 4.0, 0.1, 2.0)}, 3)
+    with Guard(plan, tmp_path / "run", evidence="public") as guard:
+        guard.draw(1)
+    [draw] = tmp_path.glob("run/**/draw.json")
+    assert draw.stat().st_mode & 0o777 == 0o600

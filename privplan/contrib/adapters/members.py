@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -11,6 +12,8 @@ import numpy as np
 
 from privplan.errors import InputError
 from privplan.guard import Guard, Layout
+
+_log = logging.getLogger(__name__)
 
 Arrays = Mapping[str, np.ndarray]
 Client = TypeVar("Client", int, str)
@@ -32,28 +35,21 @@ def updates_of(
 ) -> dict[Place, np.ndarray]:
     """The updates [d] of clients that replied with a model.
 
-    One that replied with another model counts as one that is not finite, so that no
-    single client ends the run: its update is excluded, and counted.
+    One that replied with another model counts as one that is not finite: its update is
+    excluded, and counted. A run that ended there would say who was drawn.
 
     Args:
         layout: of the model.
         start: the model that was sent [d].
         replies: by client; None for one without arrays.
-
-    Raises:
-        InputError: when no reply is of this model.
     """
     updates = {}
-    fault: InputError | None = None
     for client, arrays in replies.items():
         try:
             updates[client] = layout.vector(arrays or {}) - start
         except InputError as error:
-            fault = error
+            _log.warning("an update does not fit and counts as zero: %s", error)
             updates[client] = np.full(layout.size, np.nan)
-    is_nobodys = all(np.isnan(update).all() for update in updates.values())
-    if fault is not None and is_nobodys:
-        raise fault
     return updates
 
 

@@ -225,14 +225,23 @@ class PlannedOptimizer(DPOptimizer):  # type: ignore[misc]
         self._booked: dict[torch.nn.Parameter, torch.Tensor] = {}
         self._module = torch.nn.Module()
         self._buffers: dict[str, torch.Tensor] = {}
+        self._parameters: dict[str, torch.Tensor] = {}
 
     def watch(self, module: torch.nn.Module) -> None:
-        """Refuse steps once training has changed a buffer of the module.
+        """Refuse steps once the module has changed otherwise than by booked steps.
 
-        A buffer that follows records leaves without noise.
+        What follows records leaves without noise: a buffer, or parameters that another
+        optimiser moves.
         """
         self._module = module
-        self._buffers = {name: b.clone() for name, b in module.named_buffers()}
+        self._buffers = _copies(module.named_buffers())
+        self._parameters = _copies(module.named_parameters())
+
+    def step(self, closure: Callable[[], float] | None = None) -> Any:
+        """As in Opacus."""
+        loss = super().step(closure)
+        self._parameters = _copies(self._module.named_parameters())
+        return loss
 
     def _planned(self) -> tuple[float, float]:
         """Sampling ratio and noise multiplier of the guard's next round."""
@@ -240,7 +249,7 @@ class PlannedOptimizer(DPOptimizer):  # type: ignore[misc]
         return plan.at_round(self._group, min(self._guard.round, plan.spec.rounds))
 
     def _check(self) -> None:
-        """Compare noise, clipping norm and buffers with what was planned."""
+        """Compare noise, norm, buffers and weights with what was planned and booked."""
         _, sigma = self._planned()
         bound = self._guard.clipping_norm(self._group.name)
         if self.max_grad_norm != bound:
@@ -253,6 +262,10 @@ class PlannedOptimizer(DPOptimizer):  # type: ignore[misc]
             if not torch.equal(value, self._buffers[name]):
                 rule = "must have no buffers that training changes"
                 raise InputError.one("module", rule, name)
+        for name, value in self._module.named_parameters():
+            if not torch.equal(value, self._parameters[name]):
+                rule = "must change by the steps of its one private optimiser only"
+                raise InputError.one("module", rule, name)
 
     def clip_and_accumulate(self) -> None:
         """As in Opacus; gradients [records, d] that are not finite become zero."""
@@ -264,6 +277,8 @@ class PlannedOptimizer(DPOptimizer):  # type: ignore[misc]
             for gradient in self.grad_samples
         ]
         norms = torch.stack(part_norms).norm(dim=0)
+        for gradient in self.grad_samples:
+            _refuse_half_precision("gradients", gradient.dtype)
         is_lost = ~norms.isfinite()
         if is_lost.any():
             for parameter, gradient in zip(self.params, self.grad_samples, strict=True):
@@ -329,7 +344,7 @@ class PlannedOptimizer(DPOptimizer):  # type: ignore[misc]
             self.expected_batch_size = ratio * self._group.clients
 
     def pre_step(self, closure: Callable[[], float] | None = None) -> bool:
-        """As in Opacus; nothing may change the noisy gradients, or add others.
+        """As in Opacus; its hook may not change the noisy gradients, or add others.
 
         A parameter that is frozen after the backward pass has a gradient without noise.
 
@@ -352,6 +367,11 @@ class PlannedOptimizer(DPOptimizer):  # type: ignore[misc]
                 text = "one that a step hook changed, or of a frozen parameter"
                 raise InputError.one("grad", rule, text)
         return is_due
+
+
+def _copies(tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """Copies of named parameters or buffers."""
+    return {name: tensor.detach().clone() for name, tensor in tensors}
 
 
 def _vector(parts: Iterable[torch.Tensor]) -> torch.Tensor:
@@ -382,7 +402,8 @@ def guarded(
             "dataset", f"must have {group.clients} items, as the plan", size
         )
     _refuse_batch_statistics(module)
-    _refuse_half_precision(module)
+    for parameter in module.parameters():
+        _refuse_half_precision("parameters", parameter.dtype)
     private = PlannedOptimizer(guard, optimizer, **options)
     private.watch(module)
     sample = default_collate([dataset[0]])
@@ -412,12 +433,11 @@ def _refuse_batch_statistics(module: torch.nn.Module) -> None:
             raise InputError.one("module", rule, f"{type(layer).__name__} at {name}")
 
 
-def _refuse_half_precision(module: torch.nn.Module) -> None:
-    """Refuse parameters in whose precision a clipped gradient can be 1% too long."""
-    for name, parameter in module.named_parameters():
-        if parameter.dtype not in (torch.float32, torch.float64):
-            rule = "must have parameters of torch.float32, to be clipped exactly"
-            raise InputError.one("module", rule, f"{parameter.dtype} at {name}")
+def _refuse_half_precision(what: str, precision: torch.dtype) -> None:
+    """Refuse numbers in whose precision a clipped gradient can be 1% too long."""
+    if precision not in (torch.float32, torch.float64):
+        rule = f"must have {what} of torch.float32, to be clipped exactly"
+        raise InputError.one("module", rule, precision)
 
 
 class GuardedEngine:

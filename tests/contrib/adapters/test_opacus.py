@@ -344,6 +344,23 @@ def test_a_buffer_that_follows_records_ends_training(tmp_path):
         assert guard.round == 1
 
 
+def test_a_second_optimiser_of_the_module_ends_training(tmp_path):
+    """Its steps have no noise."""
+    module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 2))
+    body = torch.optim.SGD(module[0].parameters(), lr=0.5)
+    head = torch.optim.SGD(module[1].parameters(), lr=0.5)
+    with Guard(plan(), tmp_path) as guard:
+        private, stepper, batches = guarded(guard, module, body, data())
+        inputs, labels = next(iter(batches))
+        torch.nn.functional.cross_entropy(private(inputs), labels).backward()
+        stepper.step()
+        head.step()
+        torch.nn.functional.cross_entropy(private(inputs), labels).backward()
+        with pytest.raises(InputError, match="one private optimiser only"):
+            stepper.step()
+        assert guard.round == 2
+
+
 def test_half_precision_is_refused(tmp_path):
     module = torch.nn.Linear(4, 2).to(torch.bfloat16)
     optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
