@@ -119,8 +119,8 @@ def publish(
         BrokenRunError: when the verdict is broken.
         UnverifiedRunError: when it is unverified, or the run is a rehearsal on own
             data.
-        InputError: when the model cannot be computed, the folder is not new, or the
-            approved plan is missing.
+        InputError: when the model cannot be computed or is not finite, the folder is
+            not new, or the approved plan is missing.
     """
     output = Path(output)
     folder = run_folder(run)
@@ -181,6 +181,8 @@ def bundle_of(
         model = _computed_model(loaded, chosen)
         if model is None:
             notes.append(NO_MODEL)
+        else:
+            _refuse_diverged(model)
     return _bundle(loaded, verdict, model, is_approved), tuple(notes)
 
 
@@ -223,6 +225,14 @@ def _computed_model(run: Run, options: Mapping[str, Any]) -> PublishedModel | No
         rule = "needs the simulator: pip install 'privplan[simulate]'"
         raise InputError.one("publish", rule, str(error)) from None
     return cast(PublishedModel | None, chapter.published_model(run.folder, options))
+
+
+def _refuse_diverged(model: PublishedModel) -> None:
+    """Refuse a model that no reader of a bundle takes."""
+    for name, values in model.parameters.items():
+        if not np.isfinite(values).all():
+            rule = "must be finite to be published; training diverged"
+            raise InputError.one("model", rule, f"inf or nan in {name}")
 
 
 def _bundle(

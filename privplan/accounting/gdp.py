@@ -110,6 +110,9 @@ def epsilon_of(mu: float, delta: float) -> float:
     high = mu * mu / 2 + mu * math.sqrt(-2 * target)
     if log_delta_of(mu, high) > target:
         high += mu
+    # From mu = 1e15 on, mu is less than a rounding of its square.
+    while log_delta_of(mu, high) > target:
+        high *= 2
     return root(lambda epsilon: log_delta_of(mu, epsilon) - target, 0.0, high)
 
 

@@ -135,6 +135,9 @@ def structure_faults(module: nn.Module) -> Iterator[Fault]:
             )
             yield Fault("model", rule, f"{type(submodule).__name__} {name or 'itself'}")
     parameters = dict(module.named_parameters())
+    empty = [name for name, value in parameters.items() if not value.numel()]
+    if empty:
+        yield Fault("model", "must have no parameter of size 0", ", ".join(empty))
     if not parameters:
         yield Fault("model", "must have parameters", 0)
     elif not any(value.requires_grad for value in parameters.values()):
@@ -251,6 +254,7 @@ def _training_faults(module: nn.Module, x: Tensor) -> Iterator[Fault]:
             return outputs_of(module(x.clone()))
 
     before = copy.deepcopy(dict(module.named_buffers()))
+    state_before = _state_of(module)
     process = torch.default_generator.get_state()
     is_repeated = close(seeded(), seeded())
     # Such as of an operation that takes no generator.
@@ -266,9 +270,40 @@ def _training_faults(module: nn.Module, x: Tensor) -> Iterator[Fault]:
             "without noise"
         )
         yield Fault("model", rule, ", ".join(changed))
+    kept_by_calls = _differing(state_before, _state_of(module))
+    if kept_by_calls:
+        rule = "must keep nothing between calls, which would tell of other records"
+        yield Fault("model", rule, ", ".join(kept_by_calls))
     elif has_drawn or not is_repeated:
         rule = "must draw random numbers with torch only, so that a run can be resumed"
         yield Fault("model", rule, "other outputs from the same seed")
+
+
+def _state_of(module: nn.Module) -> dict[str, Any]:
+    """Copies of the plain attributes of a module's parts, by name."""
+    state: dict[str, Any] = {}
+    for part_name, part in module.named_modules():
+        for name, value in vars(part).items():
+            is_plain = value is None or isinstance(value, (int, float, str, Tensor))
+            if is_plain and not name.startswith("_") and name != "training":
+                copied = value.detach().clone() if isinstance(value, Tensor) else value
+                state[f"{part_name}.{name}".lstrip(".")] = copied
+    return state
+
+
+def _differing(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """Names of what two states do not have alike."""
+    names = []
+    for name in sorted(before.keys() | after.keys()):
+        old_value = before.get(name)
+        new_value = after.get(name)
+        if isinstance(old_value, Tensor) and isinstance(new_value, Tensor):
+            is_alike = torch.equal(old_value, new_value)
+        else:
+            is_alike = type(old_value) is type(new_value) and old_value == new_value
+        if not is_alike:
+            names.append(name)
+    return names
 
 
 def _evaluation_faults(module: nn.Module, x: Tensor) -> Iterator[Fault]:

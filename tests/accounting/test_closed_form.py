@@ -171,3 +171,9 @@ def test_failed_conditions_of_histories():
         "0.7" in line
         for line in closed_form.failed_conditions(small, 1e-5, "add_remove")
     )
+
+
+@pytest.mark.parametrize("mu", [1e15, 1e27, 1e100])
+def test_a_mu_beyond_roundings_has_an_epsilon_of_half_its_square(mu):
+    """Almost without noise epsilon tends to mu^2 / 2, and no search ends early."""
+    assert epsilon_of(mu, 1e-5) == pytest.approx(mu * mu / 2, rel=1e-6)

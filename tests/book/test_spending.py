@@ -271,4 +271,5 @@ def test_a_spent_capacity_is_the_budget():
 def test_a_capacity_is_below_every_rounding():
     exact = Fraction(mu_of(900.0, DELTA)) ** 2 / Fraction(filters.UNIT)
     units = filters.capacity("gaussian", 900.0, DELTA, 0)
-    assert 1 <= exact - units <= 1 + exact * Fraction("2e-12")
+    # Twice the margin of a conversion, for the square.
+    assert 1 <= exact - units <= 1 + exact * Fraction("2.1e-8")

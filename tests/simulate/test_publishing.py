@@ -24,6 +24,7 @@ from privplan.record import CHECKPOINT, LEDGER, PLAN, RECORD, REPLAY, VERDICT, R
 from privplan.secure_stream import NoiseKey
 from privplan.verification.verify import judge, load_run
 from simulate import mechanisms
+from simulate import publishing as chapter
 from simulate.engine.loop import train
 from simulate.replay.compare import Comparisons
 from simulate.replay.model import algorithm_of
@@ -170,6 +171,22 @@ def test_what_rounding_hides_changes_nothing_of_a_bundle(
     hidden = publish(run, tmp_path / "hidden", plan=short_plan)
     assert any("rounding does not change" in note for note in hidden.notes)
     assert _contents(tmp_path / "hidden") == _contents(tmp_path / "shown")
+
+
+def test_a_model_that_diverged_is_refused_in_one_line(run, tmp_path, monkeypatch):
+    """Who reads a bundle takes finite numbers only."""
+    computed = chapter.published_model
+
+    def diverged(*arguments):
+        model = computed(*arguments)
+        name = next(iter(model.parameters))
+        infinite = np.full_like(model.parameters[name], np.inf)
+        return replace(model, parameters={**model.parameters, name: infinite})
+
+    monkeypatch.setattr(chapter, "published_model", diverged)
+    with pytest.raises(InputError, match="model: must be finite to be published"):
+        publish(run, tmp_path / "bundle")
+    assert not (tmp_path / "bundle").exists()
 
 
 def test_a_plan_that_nobody_approved_is_named(run, short_plan, tmp_path):

@@ -317,6 +317,24 @@ class _Checkpointed(Net):
         return self.last(torch.relu(hidden * self.scale))
 
 
+class _Stateful(Net):
+    """Counts its calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return super().forward(x)
+
+
+class _Empty(Net):
+    def __init__(self):
+        super().__init__()
+        self.nothing = nn.Parameter(torch.zeros(0, 3))
+
+
 class _Constrained(Net):
     """Bounds its own weights in place, as masks and non-negative layers do."""
 
@@ -344,6 +362,8 @@ WRONG_MODELS = [
     ("model", _Mixing),
     ("model", _ScaledGradient),
     ("model", _Checkpointed),
+    ("model", _Stateful),
+    ("model", _Empty),
     ("model", lambda: nn.Linear(5, 2)),
     ("model", lambda: nn.Linear(4, 1)),
     ("model", lambda: nn.Flatten(0)),
