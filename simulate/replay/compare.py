@@ -308,7 +308,9 @@ def _of_training(
     line: ReleaseRecord, vector: Tensor | None, replayed: Release
 ) -> Iterator[_Compared]:
     """What depends on training in a ledger line, and its release [k] if it is given."""
-    yield from _of_line(line, replayed.record, replayed.near)
+    # A residual is a release without its sum: it is off by as much as both may be.
+    residual_error = replayed.limit * replayed.unit
+    yield from _of_line(line, replayed.record, replayed.near, residual_error)
     if vector is not None:
         distance = deviation(vector, replayed.vector, replayed.unit)
         detail = (
@@ -319,7 +321,10 @@ def _of_training(
 
 
 def _of_line(
-    recorded: ReleaseRecord, replayed: ReleaseRecord, near: int | None
+    recorded: ReleaseRecord,
+    replayed: ReleaseRecord,
+    near: int | None,
+    residual_error: float = 0.0,
 ) -> Iterator[_Compared]:
     """Compare a ledger line: what depends on training, or all else.
 
@@ -328,6 +333,7 @@ def _of_line(
         replayed: the line as it should be.
         near: number of updates of which rounding decides whether they are clipped;
             None to compare what does not depend on training.
+        residual_error: L2 norm by which a residual may be off, beside ``LINES``.
     """
     # A residual is compared in units of the noise; where the noise is not known,
     # the replayed residual takes its place.
@@ -349,5 +355,7 @@ def _of_line(
             unit = noise_norm if name == "residual" else max(abs(value), TINY)
             distance = abs(claimed - value) / unit
             limit = LINES if is_trained else CONSTANTS
+            if name == "residual":
+                limit = max(limit, residual_error / noise_norm)
         detail = recorded_and_replayed(claimed, value)
         yield _Compared(name, detail, distance, limit)

@@ -3,18 +3,25 @@
 import json
 import shutil
 from dataclasses import replace
+from functools import partial
 
+import numpy as np
 import pytest
+from torch import nn
 
+import simulate
 from privplan.errors import InputError
 from privplan.evidence.noise import NOISE_EVIDENCE
 from privplan.evidence.replay import ReplayReport
 from privplan.ledger import read_ledger
+from privplan.planning.solver import solve
 from privplan.record import LEDGER, REPLAY, RunRecord
 from privplan.secure_stream import NoiseKey
+from privplan.spec.spec import Spec
 from privplan.verification.checks.regenerated_cohorts import cohorts_regenerated
 from privplan.verification.checks.regenerated_noise import noise_regenerated
 from privplan.verification.verify import judge, load_run
+from simulate.cli.replay import OPTIONS, given_again
 from simulate.replay.replay import Replay
 from simulate.runs.request import Request
 from simulate.runs.run import execute
@@ -260,3 +267,46 @@ def test_noise_of_whole_numbers_without_a_key_is_no_traceback(tmp_path):
     assert refused("replay", folder).startswith("noise: must be secure under noise of")
     failed = {check.name for check in judge(load_run(folder), 0).failed}
     assert "record" in failed
+
+
+def test_a_sum_far_beyond_its_noise_is_kept_without_the_key(tmp_path):
+    """Rounding of the sum is then more than a hundred thousandth of the residual.
+
+    Sixty clients move five parameters the same way, each as far as clipping allows.
+    """
+    clients = np.arange(120) % 60
+    plan = solve(
+        Spec.parse(
+            {
+                "name": "aligned",
+                "groups": [
+                    {"name": "strict", "clients": 30, "epsilon": 8.0},
+                    {"name": "loose", "clients": 30, "epsilon": 16.0},
+                ],
+                "delta": 1e-4,
+                "rounds": 1,
+                "cohort": 60,
+                "sampling": "full",
+                "clipping_norm": 1.0,
+                "local": {"steps": 3, "batch_size": 5, "learning_rate": 0.05},
+                "model": {"name": "my-net", "parameters": 5},
+                "planning": {"ratios": "noise"},
+            }
+        )
+    )
+    x = np.random.default_rng(1).normal(size=(120, 4)) + 1
+    data = simulate.Data(
+        x.astype("f4"),
+        (3 * x.sum(1) + 5).astype("f4"),
+        client=clients,
+        group=np.where(clients < 30, "strict", "loose"),
+        task="regression",
+    )
+    options = {"model": partial(nn.Linear, 4, 1), "data": data, "seed": 1}
+    run = simulate.train(plan, folder=tmp_path / "run", **options)
+    assert run.verdict.outcome == "kept"
+    (tmp_path / "run.key").unlink()
+    executor_options = {OPTIONS: given_again(run._request)}
+    verdict = judge(load_run(run.folder), "all", options=executor_options)
+    assert verdict.outcome == "kept"
+    assert not verdict.failed
