@@ -130,7 +130,10 @@ class OwnModel:
             raise InputError(faults)
         if shown.normalised and objective is CROSS_ENTROPY:
             _warn_of_softmax(self.label)
-        skeleton = frozen_as_buffers(copy.deepcopy(module))
+        try:
+            skeleton = frozen_as_buffers(copy.deepcopy(module))
+        except Exception as error:  # a hook stored an activation when it was tried
+            raise InputError.one("model", COPY_RULE, error_line(error)) from None
         buffers = {key: value.clone() for key, value in skeleton.named_buffers()}
         plain = Modular(
             name,

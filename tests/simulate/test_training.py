@@ -329,6 +329,19 @@ class _Stateful(Net):
         return super().forward(x)
 
 
+class _Watched(Net):
+    """A hook of it stores an activation in the module itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = {}
+
+        def store(module, inputs, outputs):
+            self.seen["last"] = outputs
+
+        self.first.register_forward_hook(store)
+
+
 class _Empty(Net):
     def __init__(self):
         super().__init__()
@@ -364,6 +377,7 @@ WRONG_MODELS = [
     ("model", _Checkpointed),
     ("model", _Stateful),
     ("model", _Empty),
+    ("model", _Watched),
     ("model", lambda: nn.Linear(5, 2)),
     ("model", lambda: nn.Linear(4, 1)),
     ("model", lambda: nn.Flatten(0)),
