@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from privplan.errors import InputError
 from simulate.components import Split
 from simulate.models.hypernetwork import (
     EMBEDDING,
@@ -42,6 +43,9 @@ def head() -> Split:
     def body(model: Model) -> Tensor:
         in_body = torch.ones(model.parameters, dtype=torch.bool)
         in_body[model.head] = False
+        if not in_body.any():
+            rule = "must have parameters beside its last dense layer, the personal head"
+            raise InputError.one("model", rule, model.parameters)
         return in_body.nonzero().flatten()
 
     def use(

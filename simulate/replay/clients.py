@@ -24,6 +24,7 @@ from simulate.replay.training import (
     learning_rate,
     mini_batches,
     step_factors,
+    stream_keys,
 )
 from simulate.replay.world import World
 
@@ -45,7 +46,11 @@ class ClientTraining:
         self._theta = start.of_client(self._client)
         self._rounding = start.rounding([self._client])
         steps = line.record.steps
-        source = world.source(CLIENT, self._round, self._client)
+        # A secret key has a stream of each number, a seed one of each client's name.
+        stream_key = self._client
+        if not world.key:
+            [stream_key] = stream_keys(world, [self._client])
+        source = world.source(CLIENT, self._round, stream_key)
         records = world.parts.partition.records(self._client)
         ratio = self._part.share.sampling_ratio
         self.batches = poisson_batches(records, steps, ratio, source)

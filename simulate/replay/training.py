@@ -139,7 +139,7 @@ def mini_batches(
 
     data = world.parts.data
     augmentation = world.plan.spec.local.augmentation
-    keys = _keys(world, clients)
+    keys = stream_keys(world, clients)
     sources = (stream(world.seed, AUGMENTATION, round_, key) for key in keys)
     x = augmented(data.inputs(data.train_x[rows]), augmentation, sources)
     y = data.train_y[rows]
@@ -147,7 +147,7 @@ def mini_batches(
     return (Batch(*step) for step in steps)
 
 
-def _keys(world: World, clients: Sequence[int]) -> list[int]:
+def stream_keys(world: World, clients: Sequence[int]) -> list[int]:
     """What stands for clients in their random streams."""
     keys: list[int] = world.parts.partition.stream_keys(np.asarray(clients)).tolist()
     return keys
@@ -338,7 +338,7 @@ def updates(
     starts: list[Tensor] = []
     batches: list[Batches] = []
     for client in clients:
-        source = stream(world.seed, CLIENT, round_, *_keys(world, [client]))
+        source = stream(world.seed, CLIENT, round_, *stream_keys(world, [client]))
         records = world.parts.partition.records(client)
         batches.append(epochs(records, local.steps, local.batch_size, source))
         starts.append(start.of_client(client))

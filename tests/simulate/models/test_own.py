@@ -24,6 +24,7 @@ from simulate.models.modular import Modular
 from simulate.models.objective import with_seeds
 from simulate.models.own import OwnModel
 from simulate.models.randomness import SeededRandomness
+from simulate.splits import head
 from simulate.tasks import objective_of
 from tests.simulate.own_runs import SPEC, Net, data
 
@@ -329,3 +330,9 @@ def test_a_softmax_before_the_loss_is_warned_of_once(caplog):
         "the outputs of ends in Softmax are probabilities, and its loss takes logits"
     )
     assert caplog.text.count("are probabilities") == caplog.text.count(warned) == 1
+
+
+def test_a_personal_head_leaves_something_to_share():
+    only_a_head = Modular("m", (4,), 2, lambda: nn.Linear(4, 2))
+    with pytest.raises(InputError, match="must have parameters beside its last dense"):
+        head().shared(only_a_head)

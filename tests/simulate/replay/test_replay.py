@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import simulate
 from privplan import releases
 from privplan.errors import InputError
 from privplan.evidence.clients import CLIENTS
@@ -15,8 +16,10 @@ from privplan.evidence.replay import ReplayReport
 from privplan.evidence.rounds import EVIDENCE, VECTORS, read_evidence
 from privplan.ledger import chained
 from privplan.plan import Plan
+from privplan.planning.solver import solve
 from privplan.record import LEDGER, PLAN, ReleaseRecord, RunRecord
 from privplan.releases import NOT_STORED
+from privplan.spec.spec import Spec
 from privplan.verification.verify import judge, load_run
 from simulate.algorithms.registry import Hyperparameters
 from simulate.data.registry import load
@@ -30,6 +33,7 @@ from simulate.runs.run import InterruptedRunError, execute
 from simulate.server import SERVER_OPTIMISERS
 from tests.command import privplan
 from tests.simulate.conftest import interrupt
+from tests.simulate.own_runs import PARAMETERS, Net
 from tests.simulate.replay.runs import (
     ROUNDS,
     comparison,
@@ -448,3 +452,46 @@ def test_a_client_trained_on_other_images_shows_if_it_takes_part(
     assert report.outcome == ("failed" if takes_part else "passed"), report.reason
     if takes_part:
         assert "releases" in names_of(report.differences)
+
+
+@pytest.mark.parametrize("noise", ["seeded", "secure"])
+def test_runs_that_protect_records_of_named_clients_are_executed_again(noise, tmp_path):
+    """Mini-batches follow from a client's name, and under a key from its number."""
+    client = np.arange(36) % 3
+    x = np.random.default_rng(0).normal(size=(36, 4)).astype("f4")
+    y = (x[:, 0] > 0).astype(int)
+    clinics = {"client": client, "group": ["all"] * len(x), "classes": [0, 1]}
+    only_tested = simulate.Data(x[:9], y[:9], client=[0] * 9, group=["all"] * 9)
+    plan = solve(
+        Spec.parse(
+            {
+                "name": "records",
+                "unit": "record",
+                "groups": [
+                    {
+                        "name": "all",
+                        "clients": 3,
+                        "epsilon": 8.0,
+                        "records": 12,
+                        "batch_size": 4,
+                    }
+                ],
+                "delta": 1e-2,
+                "rounds": 2,
+                "clipping_norm": 1.0,
+                "local": {"batch_size": 4, "learning_rate": 0.1},
+                "model": {"name": "my-net", "parameters": PARAMETERS},
+            }
+        )
+    )
+    run = simulate.train(
+        plan,
+        model=Net,
+        data=simulate.Data(x, y, test=only_tested, **clinics),
+        algorithm="DPFedAvg",
+        noise=noise,
+        seed=1,
+        folder=tmp_path / "run",
+    )
+    assert not run.verdict.failed
+    assert run.verdict.executed == 2
