@@ -98,10 +98,12 @@ class Modular:
         if not dense:
             rule = "must have a torch.nn.Linear, its last one being the personal head"
             raise InputError.one("model", rule, self.name)
+        # A module that is itself a dense layer has no name before its parameters'.
+        prefix = f"{dense[-1]}." if dense[-1] else ""
         names = [name for name, _ in self.shapes]
-        weight_index = names.index(f"{dense[-1]}.weight")
+        weight_index = names.index(f"{prefix}weight")
         end = weight_index + 1
-        if f"{dense[-1]}.bias" in names:
+        if f"{prefix}bias" in names:
             end += 1  # the bias comes right after the weight
         begin = sum(self._sizes[:weight_index])
         return slice(begin, begin + sum(self._sizes[weight_index:end]))
