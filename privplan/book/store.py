@@ -156,6 +156,9 @@ def _counts_more(
     if run.cost == "infinite":
         return bool(verdict.cost != "infinite") or has_ended
 
+    if verdict.cost == "infinite" and run.level == "executed":
+        return True
+
     # Books before levels executed nothing again.
     of_run = select(LEVELS.c.level).where(LEVELS.c.run == run_id)
     level = connection.execute(of_run).scalar()

@@ -231,14 +231,16 @@ def noisy_descent(
     noise = _noise_sources(batch, std, sent)
 
     start = start.expand(len(batch.clients), -1)
-    thetas = start.clone()
+    # Kept apart from the parameters, whose rounding may be more than a step moves: what
+    # a client sends beside its noise has to be as short as its records allow.
+    movement = torch.zeros_like(start)
     speed = torch.zeros_like(start)
     # Largest norm, clipped and excluded records of each client, by step.
     of_steps: list[tuple[Tensor, Tensor, Tensor]] = []
     for step in range(batch.y.shape[1]):
         sums = clipped_sums(
             batch.model,
-            thetas,
+            start + movement,
             batch.x[:, step],
             batch.y[:, step],
             clipping_norm=clipping_norm,
@@ -251,9 +253,9 @@ def noisy_descent(
         noisy = (sums.total + torch.stack(drawn)) / batch_size
         factors = 1.0 if rates is None else rates(step)
         speed = batch.momentum * speed + noisy * (factors != 0)
-        thetas = thetas - batch.learning_rate * factors * speed
+        movement = movement - batch.learning_rate * factors * speed
     evidence = _evidence(batch, clipping_norm, noise, of_steps)
-    return LocalResult(thetas - start, noise_evidence=evidence)
+    return LocalResult(movement, noise_evidence=evidence)
 
 
 def _noise_sources(

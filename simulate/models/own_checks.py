@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -199,6 +200,7 @@ def behaviour(
     except Exception as error:
         # Such as a lock, or a tensor that was computed from parameters.
         return Behaviour(0, False, [Fault("model", COPY_RULE, error_line(error))])
+    state_before = _state_of(module)
     try:
         with torch.random.fork_rng(devices=[]):
             outputs = outputs_of(module.eval()(probe.x.clone()))
@@ -215,6 +217,10 @@ def behaviour(
             # An embedding has no row for 1, or for a number that is no code.
             rule += "; --codes names columns of codes"
         return Behaviour(0, False, [Fault("model", rule, error_line(error))])
+    kept_by_calls = _differing(state_before, _state_of(module))
+    if kept_by_calls:
+        rule = "must keep nothing between calls, which would tell of other records"
+        faults.append(Fault("model", rule, ", ".join(kept_by_calls)))
     faults += _gradient_faults(module, probe, by_record=by_record)
     if data.kind == "tokens" or data.codes:
         faults += _range_faults(module, probe.x[:1].clone(), data)
@@ -254,7 +260,6 @@ def _training_faults(module: nn.Module, x: Tensor) -> Iterator[Fault]:
             return outputs_of(module(x.clone()))
 
     before = copy.deepcopy(dict(module.named_buffers()))
-    state_before = _state_of(module)
     process = torch.default_generator.get_state()
     is_repeated = close(seeded(), seeded())
     # Such as of an operation that takes no generator.
@@ -270,40 +275,46 @@ def _training_faults(module: nn.Module, x: Tensor) -> Iterator[Fault]:
             "without noise"
         )
         yield Fault("model", rule, ", ".join(changed))
-    kept_by_calls = _differing(state_before, _state_of(module))
-    if kept_by_calls:
-        rule = "must keep nothing between calls, which would tell of other records"
-        yield Fault("model", rule, ", ".join(kept_by_calls))
     elif has_drawn or not is_repeated:
         rule = "must draw random numbers with torch only, so that a run can be resumed"
         yield Fault("model", rule, "other outputs from the same seed")
 
 
+_OF_TORCH = frozenset(vars(nn.Module()))
+"""Attributes that every module has: parameters, buffers, parts, hooks and its mode."""
+
+
 def _state_of(module: nn.Module) -> dict[str, Any]:
-    """Copies of the plain attributes of a module's parts, by name."""
+    """Copies of the plain attributes of a module's parts, by name.
+
+    Plain are numbers, texts, tensors, and lists, tuples and tables of them.
+    """
     state: dict[str, Any] = {}
     for part_name, part in module.named_modules():
         for name, value in vars(part).items():
-            is_plain = value is None or isinstance(value, (int, float, str, Tensor))
-            if is_plain and not name.startswith("_") and name != "training":
-                copied = value.detach().clone() if isinstance(value, Tensor) else value
-                state[f"{part_name}.{name}".lstrip(".")] = copied
+            if name not in _OF_TORCH:
+                state[f"{part_name}.{name}".lstrip(".")] = _plain(value)
     return state
+
+
+def _plain(value: Any) -> Any:
+    """A plain value as text or nested lists, tensors hashed; None of another object."""
+    if isinstance(value, Tensor):
+        content = value.detach().cpu().contiguous().flatten().view(torch.uint8)
+        return hashlib.sha256(content.numpy().tobytes()).hexdigest()
+    if isinstance(value, dict):
+        return [[_plain(key), _plain(item)] for key, item in value.items()]
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, (bool, int, float, str)):
+        return repr(value)
+    return None
 
 
 def _differing(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     """Names of what two states do not have alike."""
-    names = []
-    for name in sorted(before.keys() | after.keys()):
-        old_value = before.get(name)
-        new_value = after.get(name)
-        if isinstance(old_value, Tensor) and isinstance(new_value, Tensor):
-            is_alike = torch.equal(old_value, new_value)
-        else:
-            is_alike = type(old_value) is type(new_value) and old_value == new_value
-        if not is_alike:
-            names.append(name)
-    return names
+    names = before.keys() | after.keys()
+    return sorted(name for name in names if before.get(name) != after.get(name))
 
 
 def _evaluation_faults(module: nn.Module, x: Tensor) -> Iterator[Fault]:

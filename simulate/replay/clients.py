@@ -78,17 +78,15 @@ class ClientTraining:
                 self.clipped.add(gradient[0])
             return (self.clipped.total / self.size).float() * moves
 
-        begin = self._rounding.of_parameters(self._theta)
-        moved = descended(
+        return descended(
             self._world.plan,
             self._round,
-            begin,
+            self._rounding.of_parameters(self._theta),
             slope,
             self.factors,
             rounding=self._rounding,
+            movement_apart=True,
         )
-        # What rounding adds to parameters in training is a part of their movement.
-        return moved + (begin - self._theta)
 
     def movement_of_noise(self) -> Tensor:
         """What the noise alone moves, times the batch [d]; SGD is linear in it."""
@@ -97,7 +95,9 @@ class ClientTraining:
         def slope(theta: Tensor, step: int, moves: Tensor | bool) -> Tensor:
             return self.noise[step] * moves
 
-        return descended(self._world.plan, self._round, still, slope, self.factors)
+        return descended(
+            self._world.plan, self._round, still, slope, self.factors, movement_apart=True
+        )
 
 
 def client_release(

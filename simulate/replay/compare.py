@@ -308,9 +308,8 @@ def _of_training(
     line: ReleaseRecord, vector: Tensor | None, replayed: Release
 ) -> Iterator[_Compared]:
     """What depends on training in a ledger line, and its release [k] if it is given."""
-    # A residual is a release without its sum: it is off by as much as both may be.
-    residual_error = replayed.limit * replayed.unit
-    yield from _of_line(line, replayed.record, replayed.near, residual_error)
+    errors = _residual_errors(replayed)
+    yield from _of_line(line, replayed.record, replayed.near, errors)
     if vector is not None:
         distance = deviation(vector, replayed.vector, replayed.unit)
         detail = (
@@ -320,11 +319,26 @@ def _of_training(
         yield _Compared("releases", detail, distance.norm, replayed.limit)
 
 
+def _residual_errors(replayed: Release) -> tuple[float, float]:
+    """By how much a residual may be off: its norm, and its part along the sum.
+
+    A residual is a release without its sum, so it is off by as much as both may be. The
+    direction of a sum turns by up to twice its error over its norm. Where clipped
+    updates cancel, a sum is no more than rounding and has no direction.
+    """
+    error = replayed.limit * replayed.unit
+    if replayed.mixture_norm <= error:
+        return error, math.inf
+    residual = replayed.record.residual
+    length = math.sqrt(residual.sum_squares) if residual else 0.0
+    return error, error * (1 + 2 * length / replayed.mixture_norm)
+
+
 def _of_line(
     recorded: ReleaseRecord,
     replayed: ReleaseRecord,
     near: int | None,
-    residual_error: float = 0.0,
+    residual_errors: tuple[float, float] = (0.0, 0.0),
 ) -> Iterator[_Compared]:
     """Compare a ledger line: what depends on training, or all else.
 
@@ -333,21 +347,23 @@ def _of_line(
         replayed: the line as it should be.
         near: number of updates of which rounding decides whether they are clipped;
             None to compare what does not depend on training.
-        residual_error: L2 norm by which a residual may be off, beside ``LINES``.
+        residual_errors: see ``_residual_errors``; beside ``LINES``.
     """
     # A residual is compared in units of the noise; where the noise is not known,
     # the replayed residual takes its place.
     residual = replayed.residual.sum_squares if replayed.residual else 0.0
     noise_norm = math.sqrt(replayed.noise_sum_squares or residual) or 1.0
 
+    errors = iter(residual_errors)
     fields = zip(_fields(recorded), _fields(replayed), strict=False)
     for (name, claimed), (_, value) in fields:
         is_trained = name in TRAINED
         if is_trained == (near is None):
             continue
+        error = next(errors) / noise_norm if name == "residual" else 0.0
         if not isinstance(claimed, int | float) or not isinstance(value, int | float):
             distance = float(claimed != value)
-            limit = 0.0
+            limit = error if math.isinf(error) else 0.0
         elif name == "clipped":
             distance = abs(claimed - value)
             limit = float(near or 0)
@@ -355,7 +371,9 @@ def _of_line(
             unit = noise_norm if name == "residual" else max(abs(value), TINY)
             distance = abs(claimed - value) / unit
             limit = LINES if is_trained else CONSTANTS
-            if name == "residual":
-                limit = max(limit, residual_error / noise_norm)
+            if name == "largest_norm" and replayed.grid is not None:
+                # Rounding may move each coordinate to the next point of the grid.
+                error = replayed.grid * math.sqrt(replayed.dimension) / unit
+            limit = max(limit, error)
         detail = recorded_and_replayed(claimed, value)
         yield _Compared(name, detail, distance, limit)

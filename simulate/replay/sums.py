@@ -42,6 +42,7 @@ class Release:
     unit: float  # standard deviation of its noise, in which deviations are measured
     limit: float  # largest L2 deviation that agrees, in units
     sums: Sequence[Tensor] = ()  # the sum of each group, before they are mixed
+    mixture_norm: float = math.inf  # L2 norm of their mixture, without noise
 
 
 def in_threads(
@@ -152,6 +153,7 @@ def noisy_sum(
         unit=unit,
         limit=limit,
         sums=[clipped_sum.total for clipped_sum in sums],
+        mixture_norm=float(total.norm()),
     )
 
 

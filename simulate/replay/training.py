@@ -189,6 +189,8 @@ def descended(
     factors: Sequence[Factor],
     drift: Tensor | float = 0.0,
     rounding: Rounding = EXACT,
+    *,
+    movement_apart: bool = False,
 ) -> Tensor:
     """Movement [..., d] by SGD with momentum.
 
@@ -202,17 +204,24 @@ def descended(
         factors: on the learning rate, one for each step.
         drift: added to the parameters in each step.
         rounding: in each step.
+        movement_apart: whether the movement is kept apart from the parameters, whose rounding is
+            no part of it then.
     """
     momentum = plan.spec.local.momentum
     rate = learning_rate(plan, round_)
     position = theta
+    movement = torch.zeros_like(theta)
     speed = torch.zeros_like(theta)
     for step, factor in enumerate(factors):
         speed = slope(position, step, factor != 0).add_(speed, alpha=momentum)
-        position = rounding.of_parameters(
-            position.sub(speed * factor, alpha=rate) + drift
-        )
-    return position - theta
+        if movement_apart:
+            movement = movement - rate * factor * speed
+            position = rounding.of_parameters(theta + movement)
+        else:
+            moved = position.sub(speed * factor, alpha=rate) + drift
+            position = rounding.of_parameters(moved)
+            movement = position - theta
+    return movement
 
 
 def step_factors(world: World, steps: int) -> tuple[list[Factor], Factor]:

@@ -329,6 +329,18 @@ class _Stateful(Net):
         return super().forward(x)
 
 
+class _Remembering(Net):
+    """Keeps what it saw first, in a list of a private name."""
+
+    def __init__(self):
+        super().__init__()
+        self._seen = []
+
+    def forward(self, x):
+        self._seen.append(x.detach().mean(0))
+        return super().forward(x - self._seen[0])
+
+
 class _Watched(Net):
     """A hook of it stores an activation in the module itself."""
 
@@ -376,6 +388,7 @@ WRONG_MODELS = [
     ("model", _ScaledGradient),
     ("model", _Checkpointed),
     ("model", _Stateful),
+    ("model", _Remembering),
     ("model", _Empty),
     ("model", _Watched),
     ("model", lambda: nn.Linear(5, 2)),

@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+import yaml
 from torch import nn
 
 import simulate
@@ -27,6 +28,7 @@ from simulate.runs.request import Request
 from simulate.runs.run import execute
 from tests.command import answer, privplan, refused
 from tests.simulate.conftest import interrupt
+from tests.simulate.own_runs import SPEC, Net, data
 from tests.simulate.replay.runs import comparison, names_of, short_plan
 
 
@@ -295,14 +297,14 @@ def test_a_sum_far_beyond_its_noise_is_kept_without_the_key(tmp_path):
         )
     )
     x = np.random.default_rng(1).normal(size=(120, 4)) + 1
-    data = simulate.Data(
+    aligned = simulate.Data(
         x.astype("f4"),
         (3 * x.sum(1) + 5).astype("f4"),
         client=clients,
         group=np.where(clients < 30, "strict", "loose"),
         task="regression",
     )
-    options = {"model": partial(nn.Linear, 4, 1), "data": data, "seed": 1}
+    options = {"model": partial(nn.Linear, 4, 1), "data": aligned, "seed": 1}
     run = simulate.train(plan, folder=tmp_path / "run", **options)
     assert run.verdict.outcome == "kept"
     (tmp_path / "run.key").unlink()
@@ -310,3 +312,18 @@ def test_a_sum_far_beyond_its_noise_is_kept_without_the_key(tmp_path):
     verdict = judge(load_run(run.folder), "all", options=executor_options)
     assert verdict.outcome == "kept"
     assert not verdict.failed
+
+
+def test_updates_far_below_the_norm_are_kept_on_a_grid(tmp_path):
+    """The grid is as fine as the norm asks for: rounding to it moves such updates."""
+    spec = yaml.safe_load(SPEC.replace("clipping_norm: 1.0", "clipping_norm: 1.0e+6"))
+    run = simulate.train(
+        solve(Spec.parse(spec)),
+        model=Net,
+        data=data(),
+        noise="secure-discrete",
+        seed=1,
+        folder=tmp_path / "run",
+    )
+    assert run.verdict.outcome == "kept"
+    assert run.verdict.level == "executed"
