@@ -204,8 +204,8 @@ def descended(
         factors: on the learning rate, one for each step.
         drift: added to the parameters in each step.
         rounding: in each step.
-        movement_apart: whether the movement is kept apart from the parameters, whose rounding is
-            no part of it then.
+        movement_apart: whether the movement is kept apart from the parameters, whose
+            rounding is no part of it then.
     """
     momentum = plan.spec.local.momentum
     rate = learning_rate(plan, round_)
