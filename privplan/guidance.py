@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial, wraps
 from importlib import import_module
+from numbers import Real
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
@@ -57,7 +58,11 @@ def _answer(owner: Any, name: str) -> str | None:
     meant = meaning(name, public)
     if meant is not None:
         return _written(owner, meant)
-    if "names" in public and name in owner.names:
+    kind = owner if isinstance(owner, type) else type(owner)
+    as_data = _as_data(kind, name)
+    if as_data:
+        return as_data
+    if "names" in public and owner is not kind and name in owner.names:
         return f"[{name!r}]"
     # A plan does not repeat what its spec says.
     fields = getattr(type(getattr(owner, "spec", None)), "model_fields", ())
@@ -75,6 +80,35 @@ def _answer(owner: Any, name: str) -> str | None:
     return command and f"on the command line: privplan {command} --help"
 
 
+def part_in_brackets(owner: Any, key: object) -> str:
+    """What to write for a part of a value that has none in brackets."""
+    if key in getattr(type(owner), "model_fields", ()):
+        return f"; write .{key}"
+    if "groups" in public_names(owner):
+        return f"; write .groups[{key!r}]"
+    return _instead(owner, str(key))
+
+
+def _as_data(kind: type, name: str) -> str | None:
+    """How a value without a method for it is written as data; None of other names."""
+    form = meaning(name, ("plain", "to_json", "save"))
+    if hasattr(kind, "to_frame"):
+        of_frame = {
+            "plain": "to_dict('records')",
+            "to_json": "to_json(orient='records')",
+            "save": "to_csv(path)",
+        }
+        return form and f".to_frame().{of_frame[form]}"
+    if hasattr(kind, "model_fields"):
+        as_dict = "dict(value)"
+    elif hasattr(kind, "__dataclass_fields__"):
+        as_dict = "dataclasses.asdict(value)"
+    else:
+        return None
+    in_text = f"json.dumps({as_dict}, default=str)"
+    return form and {"plain": as_dict}.get(form, in_text)
+
+
 def _written(owner: Any, name: str) -> str:
     """A name that an owner has, as a user writes it: a call by its example."""
     place = getattr(owner, "__name__", "")
@@ -82,7 +116,19 @@ def _written(owner: Any, name: str) -> str:
         return example(getattr(owner, name)) or f"{place}.{name}"
     member = inspect.getattr_static(owner, name)
     is_method = inspect.isroutine(member) and not isinstance(member, cached_property)
-    return f"{place}.{name}()" if is_method else f"{place}.{name}"
+    if not is_method:
+        return f"{place}.{name}"
+    called = getattr(owner, name)
+    required_names = [
+        parameter.name
+        for parameter in inspect.signature(called).parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+    ]
+    if isinstance(owner, type) and inspect.isfunction(called):
+        # Called on a value, it is given ``self``.
+        required_names = required_names[1:]
+    return f"{place}.{name}({', '.join(required_names)})"
 
 
 def place_in_spec(name: str) -> str | None:
@@ -113,7 +159,9 @@ def public_names(owner: Any) -> list[str]:
 
 
 def _kind(owner: Any) -> str:
-    return str(getattr(owner, "__name__", type(owner).__name__))
+    kind = str(getattr(owner, "__name__", type(owner).__name__))
+    # Users know the groups of a plan, and no class of them.
+    return "groups" if kind == "Named" else kind
 
 
 def example(function: Callable[..., Any]) -> str | None:
@@ -169,7 +217,34 @@ class GuidedKind(type):
             raise NoSuchNameError(cls, name)
 
 
-class Guided:
+def _ordered(owner: Any, other: Any, compare: Callable[[Any], Any]) -> Any:
+    """The order of a value and another; it has none with a number."""
+    if isinstance(other, Real):
+        raise TypeError(f"{_kind(owner)} is no number{_numbers(owner)}")
+    return compare(other)
+
+
+def _numbers(owner: Any) -> str:
+    """The numbers that a value without an order has, as the end of a rule."""
+    kind = type(owner)
+    fields = getattr(kind, "model_fields", getattr(kind, "__dataclass_fields__", {}))
+    numbers = []
+    for name in public_names(owner):
+        member = getattr(inspect.getattr_static(kind, name, None), "fget", None)
+        returned = getattr(member, "__annotations__", {}).get("return")
+        field = fields.get(name)
+        declared = getattr(field, "annotation", getattr(field, "type", returned))
+        if declared in (float, "float", int, "int"):
+            numbers.append(f".{name}")
+    has_method = "epsilon" in public_names(owner) and ".epsilon" not in numbers
+    if has_method or call_of("epsilon", _kind(owner)):
+        return f"; write {_answer(owner, 'epsilon')}"
+    if numbers:
+        return f"; its numbers are {', '.join(numbers)}"
+    return f"; it has {', '.join(public_names(owner))}"
+
+
+class Guided(metaclass=GuidedKind):
     """A value whose missing names say what to write."""
 
     __slots__ = ()
@@ -186,9 +261,28 @@ class Guided:
         def __getitem__(self, key: Any) -> Any:
             if hasattr(super(), "__getitem__"):
                 return super().__getitem__(key)
-            kind = type(self).__name__
-            hint = _instead(self, str(key))
-            raise TypeError(f"{kind} has no parts in brackets{hint}")
+            hint = part_in_brackets(self, key)
+            raise TypeError(f"{_kind(self)} has no parts in brackets{hint}")
+
+        def __call__(self, *values: Any, **named: Any) -> Any:
+            """Say that it is no function."""
+            kind = _kind(self)
+            raise TypeError(f"{kind} is a value and is not called; leave out its ()")
+
+        def __lt__(self, other: Any) -> Any:
+            return _ordered(self, other, super().__lt__)
+
+        def __le__(self, other: Any) -> Any:
+            return _ordered(self, other, super().__le__)
+
+        def __gt__(self, other: Any) -> Any:
+            return _ordered(self, other, super().__gt__)
+
+        def __ge__(self, other: Any) -> Any:
+            return _ordered(self, other, super().__ge__)
+
+        def __float__(self) -> float:
+            raise TypeError(f"{_kind(self)} is no number{_numbers(self)}")
 
         def __getattr__(self, name: str) -> Any:
             try:
@@ -350,6 +444,12 @@ def checked_init(kind: type[T]) -> type[T]:
     return kind
 
 
+def explained_init(kind: type[T]) -> type[T]:
+    """The class, which says what to write where its arguments do not fit."""
+    kind.__init__ = explained_call(kind.__init__)  # type: ignore[method-assign]
+    return kind
+
+
 def instead_of_argument(
     function: Callable[..., Any], name: str, parameters: Mapping[str, object]
 ) -> str:
@@ -413,4 +513,5 @@ def _can_be(
         return False
     if hasattr(value, "__len__"):
         return takes_arrays
-    return value is None or hasattr(value, "__float__")
+    is_number = hasattr(value, "__float__") and not isinstance(value, Guided)
+    return value is None or is_number

@@ -48,7 +48,14 @@ else:
 from pydantic_core import CoreSchema, core_schema
 
 from privplan.errors import Fault, InputError, did_you_mean, one_of
-from privplan.guidance import REPLACE, Guided, NoSuchNameError, place_in_spec
+from privplan.guidance import (
+    REPLACE,
+    Guided,
+    GuidedKind,
+    NoSuchNameError,
+    part_in_brackets,
+    place_in_spec,
+)
 from privplan.presenter import presenter
 from privplan.vocabulary import SURE, call_of, meaning, nearest, number_meant, purpose
 
@@ -200,6 +207,16 @@ class Named(Guided, tuple[Item, ...]):
             raise InputError.one("group", one_of(named, key), key)
         return named[key]
 
+    def __contains__(self, key: object) -> bool:
+        """Whether it has a part, which may be given by its name."""
+        if not isinstance(key, str):
+            return super().__contains__(key)
+        try:
+            self[key]
+        except InputError:
+            return False
+        return True
+
 
 class Shown(Guided):
     """What Python and notebooks show of a value; the presenter knows how."""
@@ -229,10 +246,11 @@ class Shown(Guided):
         return presenter().picture(self)
 
 
-class _Kind(ModelMetaclass):
+class ValueKind(ModelMetaclass, GuidedKind):
     """Classes of values, which say what to write instead of a wrong call or name."""
 
     def __call__(cls, *values: Any, **fields: Any) -> Any:  # noqa: N805
+        """A value of named fields; a plan or spec is made otherwise, which is said."""
         if values or cls.__name__ == "Spec":
             rule = f"must be {call_of(cls.__name__) or 'given its fields by name'}"
             passed = values or ", ".join(fields)
@@ -246,12 +264,17 @@ class _Kind(ModelMetaclass):
             raise NoSuchNameError(cls, name) from None
 
 
-class Value(Guided, BaseModel, metaclass=_Kind):
+class Value(Guided, BaseModel, metaclass=ValueKind):
     """A frozen value that refuses unknown fields, and numbers that JSON cannot hold."""
 
     def __getitem__(self, key: Any) -> Any:
-        part = f".{key}" if key in type(self).model_fields else f".groups[{key!r}]"
-        raise TypeError(f"{type(self).__name__} has no parts in brackets; write {part}")
+        kind = type(self).__name__
+        raise TypeError(f"{kind} has no parts in brackets{part_in_brackets(self, key)}")
+
+    def __contains__(self, key: Any) -> bool:
+        # Pydantic iterates over pairs of names and values, among which it never is.
+        kind = type(self).__name__
+        raise TypeError(f"{kind} is no list of parts{part_in_brackets(self, key)}")
 
     # A type checker would let every field be set.
     if not TYPE_CHECKING:

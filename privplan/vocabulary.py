@@ -515,8 +515,54 @@ Plan.noise_multiplier
     plan.groups['strict'].noise_multiplier
 Plan.sampling_ratio
     plan.groups['strict'].sampling_ratio
-Plan.plain Verdict.plain Certificate.plain
+Plan.plain Verdict.plain
     .to_json()
+Plan.from_json Plan.from_yaml Plan.from_file Plan.read Plan.open Plan.load_json \
+Plan.load_plan Plan.from_path
+    privplan.Plan.load(path)
+Plan.from_dict Plan.from_mapping Plan.loads
+    privplan.Plan.parse(data), whose data json.load gives
+Plan.create Plan.new Plan.from_spec
+    privplan.solve(spec)
+Spec.from_dict Spec.from_mapping Spec.create Spec.new
+    privplan.Spec.parse({"name": ..., "groups": [...]})
+Plan.to_yaml Plan.dump
+    .save(path)
+Spec.from_json Spec.from_yaml Spec.from_file Spec.read Spec.open Spec.load_yaml \
+Spec.load_spec Spec.from_path
+    privplan.Spec.load(path)
+Verdict.load Verdict.from_json Verdict.from_file Verdict.parse Verdict.read Verdict.open
+    privplan.verify('run')
+History.parse History.load History.from_json History.from_list
+    privplan.History([(privplan.Release(1.5, 0.02), 50)])
+groups.keys
+    .names
+groups.items groups.values
+    for group in plan.groups
+groups.epsilon
+    plan.groups['strict'].epsilon
+Spec.epsilon
+    spec.groups['strict'].epsilon
+Spec.to_yaml Spec.dump
+    yaml.safe_dump(spec.plain())
+Interval.epsilon Interval.delta
+    .upper, or .lower
+CertificateRow.epsilon Spending.epsilon
+    .epsilon_upper
+Bundle.epsilon
+    bundle.plan.certificate['strict'].epsilon
+RunRecord.epsilon
+    privplan.verify('run').groups['strict'].realised_upper
+Comparison.epsilon
+    comparison['planned'].spent('strict')
+ComparisonRow.epsilon
+    .spent('strict')
+Book.epsilon
+    book.spent('strict')[0].epsilon_upper
+History.epsilon
+    privplan.account(history, delta=1e-5).epsilon
+Data.plain Data.save Data.to_json
+    .x, .y, .client and .group, which it keeps as they were given
 Plan.solve Spec.plan
     privplan.solve(spec)
 Plan.simulate Plan.train

@@ -356,6 +356,11 @@ class Comparison(Shown, tuple[ComparisonRow, ...]):
                 raise InputError.one("algorithm", rule, place)
             return rows[place]
 
+        def __contains__(self, place: object) -> bool:
+            """Whether it has a row, which may be given by its algorithm."""
+            names = [row.algorithm for row in self]
+            return place in names or super().__contains__(place)
+
     def view(self) -> View:
         """What is shown of it."""
         table = printed_table("Comparison", self)

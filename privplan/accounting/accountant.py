@@ -9,16 +9,70 @@ from __future__ import annotations
 import math
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol, cast
+from numbers import Real
+from typing import Any, NoReturn, Protocol, cast
 
 from privplan.accounting.release import History, Relation
 from privplan.errors import InputError, UnsupportedError
+from privplan.guidance import Guided
 from privplan.registry import Registry
 from privplan.values import SMALLEST
 
 
-@dataclass(frozen=True)
-class Interval:
+class Bounded(Guided):
+    """A number that is known by bounds; ``float`` is the upper one.
+
+    It is below what its upper bound is below. Whether it is above a number the bounds
+    may leave open, so that this is refused: False would read as a proof.
+    """
+
+    def __float__(self) -> float:
+        raise NotImplementedError
+
+    def __le__(self, other: Any) -> Any:
+        if isinstance(other, Real):
+            return float(self) <= cast("float", other)
+        return NotImplemented
+
+    def __lt__(self, other: Any) -> Any:
+        if isinstance(other, Real):
+            return float(self) < cast("float", other)
+        return NotImplemented
+
+    def __gt__(self, other: Any) -> Any:
+        if isinstance(other, Real):
+            self._refuse(">", other)
+        return NotImplemented
+
+    def __ge__(self, other: Any) -> Any:
+        if isinstance(other, Real):
+            self._refuse(">=", other)
+        return NotImplemented
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Real):
+            self._refuse("==", other)
+        return super().__eq__(other)
+
+    def __ne__(self, other: object) -> bool:
+        if isinstance(other, Real):
+            self._refuse("!=", other)
+        return super().__ne__(other)
+
+    def __hash__(self) -> int:
+        return super().__hash__()
+
+    def _refuse(self, sign: str, number: object) -> NoReturn:
+        bound = "upper" if isinstance(self, Interval) else "epsilon"
+        kind = type(self).__name__
+        raise TypeError(
+            f"{kind} has a lower and an upper bound; write .{bound} {sign} {number}, or "
+            f"<= {number}"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Interval(Bounded):
     """Bounds on the smallest epsilon at a given delta; ``lower <= upper``.
 
     An accountant without a lower bound returns 0 there, which is always a bound.
@@ -26,6 +80,17 @@ class Interval:
 
     lower: float
     upper: float
+
+    def __float__(self) -> float:
+        return self.upper
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Interval):
+            return (self.lower, self.upper) == (other.lower, other.upper)
+        return super().__eq__(other)
+
+    def __hash__(self) -> int:
+        return hash((self.lower, self.upper))
 
 
 class Accountant(Protocol):

@@ -13,12 +13,12 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_serializer, model_validator
 
-from privplan.accounting.accountant import Accountant, checked_relation
+from privplan.accounting.accountant import Accountant, Bounded, checked_relation
 from privplan.accounting.accountant import accountant as by_name
 from privplan.accounting.release import History, Relation, Unit, is_client, named_law
 from privplan.errors import InputError, UnsupportedError
-from privplan.guidance import checked_call
-from privplan.values import Named, Shown
+from privplan.guidance import Guided, checked_call
+from privplan.values import Named, Shown, ValueKind
 
 # Two intervals are only called apart when the gap is more than rounding in either.
 _RELATIVE_GAP = 1e-6
@@ -30,7 +30,7 @@ _NO_BOUNDS = ("approximation", "published formula", NO_BOUND_HERE)
 OF_ONE_RUN = ", one run"
 
 
-class CertificateRow(BaseModel):
+class CertificateRow(Guided, BaseModel, metaclass=ValueKind):
     """Bounds on one group's epsilon by one accountant.
 
     In JSON an infinite epsilon is the string ``"inf"``, because strict JSON has no
@@ -98,7 +98,7 @@ class CertificateRow(BaseModel):
         return value
 
 
-class Certificate(Shown, Named[CertificateRow]):
+class Certificate(Shown, Bounded, Named[CertificateRow]):
     """Bounds on epsilon of a plan or of ``account``: a row per group and accountant.
 
     Attributes:

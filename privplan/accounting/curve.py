@@ -19,7 +19,7 @@ from privplan.accounting.pld.accountant import DELTA_TOLERANCE, TOLERANCE
 from privplan.accounting.pld.accountant import compose as composed_loss
 from privplan.accounting.release import History, Relation, Release
 from privplan.errors import InputError
-from privplan.guidance import checked_call
+from privplan.guidance import Guided, checked_call, checked_init
 from privplan.values import LARGEST_COUNT
 
 # The smallest tolerance of epsilon that can be met.
@@ -83,7 +83,8 @@ def checked_tolerance(tolerance: Any) -> float:
     return value
 
 
-class PrivacyCurve:
+@checked_init
+class PrivacyCurve(Guided):
     """Two-sided bounds on the privacy of a growing history, by ``privplan.compose``.
 
     Every answer is a proven lower and upper bound, whatever the tolerance: a coarser

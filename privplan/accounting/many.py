@@ -15,7 +15,7 @@ from privplan.accounting.certificate import laws
 from privplan.accounting.composition import Composition, composition
 from privplan.accounting.pld.accountant import PldAccountant
 from privplan.errors import InputError, TooLittleNoiseError
-from privplan.guidance import checked_call
+from privplan.guidance import Guided, checked_call
 from privplan.processes import in_jobs
 from privplan.sweeps import Progress, finish
 
@@ -26,7 +26,7 @@ _TOLERANCES = (1e-4, 0.1)
 
 
 @dataclass(frozen=True)
-class Bounds:
+class Bounds(Guided):
     """Bounds on epsilon by the accountant pld.
 
     Attributes:

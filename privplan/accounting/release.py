@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Literal
+from typing import Any, Literal
 
 from privplan.errors import Fault, InputError
-from privplan.guidance import explained_call
+from privplan.guidance import Guided, explained_call, explained_init
 from privplan.laws.law import Relation as Relation
 from privplan.laws.sampling_law import SamplingLaw as SamplingLaw
 from privplan.values import Shown
@@ -67,8 +67,9 @@ def identity(digest: str, unit: str, relation: str, person: str | None = None) -
     return f"plan {digest[:SHORT]}, unit {unit}{protected}, {relation}"
 
 
+@explained_init
 @dataclass(frozen=True, order=True)
-class Release:
+class Release(Guided):
     """One round's release as the protected client sees it.
 
     Attributes:
@@ -180,6 +181,10 @@ class History(Shown):
     def repeated(cls, release: Release, rounds: int) -> History:
         """The same release in each of ``rounds`` rounds."""
         return cls([(release, rounds)])
+
+    def __getitem__(self, place: Any) -> Any:
+        """A pair of a release and its count, in the order of ``iter``."""
+        return self._counts[place]
 
     def __iter__(self) -> Iterator[tuple[Release, int]]:
         return iter(self._counts)

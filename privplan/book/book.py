@@ -16,7 +16,7 @@ from privplan.book.entry import BookedRun, booking_of, declared
 from privplan.book.remaining import Remaining, remaining
 from privplan.book.spending import Spending, account_of, delta_for, spendings
 from privplan.errors import InputError
-from privplan.guidance import GuidedKind, checked_call
+from privplan.guidance import checked_call
 from privplan.values import Shown
 from privplan.verification.verify import judge
 
@@ -59,7 +59,7 @@ class NextRun(TypedDict, total=False):
     rule: BookRule  # exact only where all runs were fixed before the first result
 
 
-class Book(Shown, metaclass=GuidedKind):
+class Book(Shown):
     """A budget book: a file or an SQLAlchemy address.
 
     Args:

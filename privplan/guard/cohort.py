@@ -11,6 +11,7 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from privplan.errors import InputError
+from privplan.guidance import Guided
 from privplan.plan import GroupPlan, Plan
 from privplan.secure_stream import KEY_BYTES, SecureStream
 
@@ -35,7 +36,7 @@ Streams = dict[str, Stream]
 
 
 @dataclass(frozen=True)
-class Cohort:
+class Cohort(Guided):
     """Who takes part in a round.
 
     Attributes:

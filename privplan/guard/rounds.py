@@ -16,6 +16,7 @@ from privplan.evidence.measurement import measure_noise
 from privplan.evidence.noise import NoiseEvidence
 from privplan.guard.open_round import GroupTotal
 from privplan.guard.vectors import keep_largest
+from privplan.guidance import Guided
 from privplan.plan import GroupPlan, Plan
 from privplan.planning.factors import RULES
 from privplan.planning.problem import noise_provision
@@ -35,7 +36,7 @@ _ROUNDING = 1e-9  # relative, of a standard deviation that a framework computed 
 
 
 @dataclass(frozen=True)
-class Released:
+class Released(Guided):
     """What a round released; safe to use in any way.
 
     Attributes:

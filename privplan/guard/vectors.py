@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from privplan.errors import InputError
+from privplan.guidance import Guided
 
 # On a clipped update, so that its norm is within the bound in float32, too.
 _ROUNDING = 1 - 2.0**-22
@@ -51,7 +52,7 @@ def keep_largest(vector: np.ndarray, fraction: float) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Layout:
+class Layout(Guided):
     """Names, shapes and types of a model's arrays of floating point.
 
     Only those leave a client.

@@ -151,6 +151,17 @@ def frame_of(rows: Rows, draw: Callable[[], Picture]) -> Any:
             self._require(key)
             return super().__getitem__(key)
 
+        def __getattr__(self, name: str) -> Any:
+            try:
+                return super().__getattr__(name)
+            except AttributeError:
+                if name.startswith("_"):
+                    raise
+                columns = [*map(str, self.columns)]
+                near = did_you_mean(name, columns)
+                rule = f"is no column{near} of {', '.join(columns)}, and no method"
+                raise AttributeError(f"{name}: {rule} of a data frame") from None
+
         def groupby(self, *arguments: Any, **named: Any) -> Any:
             self._require(arguments[0] if arguments else named.get("by"))
             return super().groupby(*arguments, **named)

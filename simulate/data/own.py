@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from privplan.errors import Fault, InputError
-from privplan.guidance import Guided, GuidedKind, checked_init, instead_of_argument
+from privplan.guidance import Guided, checked_init, instead_of_argument
 from privplan.plan import GroupPlan
 from privplan.streams import Purpose, key_of_client, stream
 from simulate.data.dataset import Dataset
@@ -72,7 +72,7 @@ class TableOptions(RecordOptions, total=False):
 
 @checked_init
 @dataclass(repr=False)
-class Data(Guided, metaclass=GuidedKind):
+class Data(Guided):
     """Labelled records, with the client and the privacy group of each.
 
     Floating-point records are model inputs as they are: standardise them with public
@@ -190,6 +190,9 @@ class Data(Guided, metaclass=GuidedKind):
         shape = " x ".join(map(str, self.shape)) or "one number"
         clients = 0 if self.clients is None else len(set(self.clients))
         return f"Data: {len(self.records)} records of {shape}, {clients} named clients"
+
+    def __len__(self) -> int:
+        return len(self.records)
 
     @property
     def kind(self) -> Literal["image", "tokens"]:

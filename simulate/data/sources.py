@@ -85,7 +85,8 @@ def _returned(source: str) -> Data:
     value = imported("data", source)
     try:
         with importable(str(Path.cwd())):
-            data = value() if callable(value) else value
+            is_function = callable(value) and not isinstance(value, Data)
+            data = value() if is_function else value
     except (Exception, SystemExit) as error:  # the user's code can fail in any way
         rule = "must be made without an error"
         raise InputError.one("data", rule, error_line(error)) from None

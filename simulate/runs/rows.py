@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from privplan.accounting.release import SHORT
+from privplan.guidance import Guided
 from privplan.record import ACCURACY, RECORD, RunRecord
 from privplan.spec.planning import FIXED_RATIOS
 from privplan.verification.run import Run
@@ -36,7 +37,7 @@ class Setup(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ComparisonRow:
+class ComparisonRow(Guided):
     """All runs of one method, in the order of their seeds.
 
     Attributes:

@@ -28,6 +28,7 @@ from privplan.accounting.pld.pairs import LARGEST_SHIFT, Array
 from privplan.accounting.release import History, Relation
 from privplan.distribution import own_version
 from privplan.errors import TooLittleNoiseError, UnsupportedError
+from privplan.guidance import Guided
 from privplan.laws.law import AnyPair, DiscretePair, Kind, Pair
 
 TOLERANCE = 1e-4
@@ -547,7 +548,7 @@ def _privplan_version() -> str:
 
 
 @dataclass(frozen=True)
-class PldAccountant:
+class PldAccountant(Guided):
     """Privacy loss distributions, rounded outward: the guarantee of every plan.
 
     Attributes:
