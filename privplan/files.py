@@ -47,8 +47,9 @@ def read_lines(path: Path | str, what: str) -> Iterator[str]:
 @contextmanager
 def _one_line_errors(path: Path | str, what: str) -> Iterator[None]:
     """Convert errors of reading a file to one-line errors."""
-    if path == "":
-        raise InputError.one(what, "must be the name of a file", "")
+    # A number is a file that is open, such as 1 for what is printed.
+    if path == "" or not isinstance(path, str | os.PathLike):
+        raise InputError.one(what, "must be the name of a file", path)
     try:
         yield
     except FileNotFoundError:

@@ -6,10 +6,11 @@ import dis
 import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial, wraps
 from importlib import import_module
-from numbers import Real
+from numbers import Integral, Real
+from os import PathLike
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
@@ -254,6 +255,8 @@ class Guided(metaclass=GuidedKind):
         for name, member in list(vars(cls).items()):
             if isinstance(member, FunctionType) and not name.startswith("_"):
                 setattr(cls, name, explained_call(member))
+            if isinstance(member, classmethod) and not name.startswith("_"):
+                setattr(cls, name, classmethod(explained_call(member.__func__)))
 
     # A type checker would take every name to be there.
     if not TYPE_CHECKING:
@@ -314,10 +317,11 @@ def checked_call(function: F) -> F:
 
     @wraps(function)
     def called(*values: Any, **named: Any) -> Any:
+        # Comparisons in float32 overflow at the limits of numbers, and JSON has no
+        # whole numbers of NumPy.
+        values = tuple(map(_plain_number, values))
         for name, value in named.items():
-            # Comparisons in float32 overflow at the limits of numbers.
-            if name in NUMBERS and _is_numpy_number(value):
-                named[name] = value.item()
+            named[name] = _plain_number(value)
             if name in named_parameters:
                 continue
             if takes_any and not meaning(name, named_parameters):
@@ -337,11 +341,40 @@ def checked_call(function: F) -> F:
                 raise InputError.one(name, "must be a number", value)
         try:
             return function(*values, **named)
-        except InputError:
+        except (InputError, OSError):
+            _refuse_texts(arguments, parameters)
             _refuse_other_files(function, arguments)
+            raise
+        except _OF_A_KIND:
+            _refuse_other_kinds(arguments, parameters)
             raise
 
     return called  # type: ignore[return-value]
+
+
+_FROM_TEXT = {
+    "spec": "privplan.Spec.parse(yaml.safe_load(text))",
+    "plan": "privplan.Plan.parse(json.loads(text))",
+}
+"""What is made of the text of a file, by an argument that takes its path."""
+_MOST_OF_NAME = 255
+"""Bytes that a part of a path has at most on usual file systems."""
+
+
+def _refuse_texts(
+    arguments: Mapping[str, Any], parameters: Mapping[str, inspect.Parameter]
+) -> None:
+    """Raise InputError for the text of a file where its path is taken."""
+    for name, value in arguments.items():
+        is_of_path = "Path" in str(parameters[name].annotation)
+        takes_path = is_of_path or name in ("path", "folder", "run")
+        if not takes_path or not isinstance(value, str):
+            continue
+        longest = max(len(part.encode()) for part in value.split("/"))
+        if "\n" in value or longest > _MOST_OF_NAME:
+            call = _FROM_TEXT.get(name)
+            hint = f"; of its text write {call}" if call else ""
+            raise InputError.one(name, f"must be the path of a file{hint}", value)
 
 
 def _refuse_other_files(
@@ -360,6 +393,55 @@ def _refuse_other_files(
             refuse_other_file(arguments[name], taker, name)
 
 
+_OF_A_KIND = (TypeError, ValueError, AttributeError)
+"""What Python raises where a value is of another kind than a function uses."""
+_IS_OF_KIND: dict[str, Callable[[Any], bool]] = {
+    "float": lambda value: isinstance(value, Real) and not isinstance(value, bool),
+    "int": lambda value: isinstance(value, Integral) and not isinstance(value, bool),
+    "bool": lambda value: isinstance(value, bool),
+    "str": lambda value: isinstance(value, str),
+    "None": lambda value: value is None,
+    "Path": lambda value: isinstance(value, PathLike),
+    "Mapping": lambda value: isinstance(value, Mapping),
+    "Sequence": lambda value: isinstance(value, Sequence),
+}
+"""Whether a value is of a kind that a type hint names."""
+_OWN_KINDS = [
+    "Spec",
+    "Plan",
+    "GroupPlan",
+    "History",
+    "Release",
+    "Relation",
+    "Run",
+    "Data",
+]
+
+
+def _refuse_other_kinds(
+    arguments: Mapping[str, Any], parameters: Mapping[str, inspect.Parameter]
+) -> None:
+    """Raise InputError for an argument that is not of the kinds of its type hint.
+
+    It is asked after a fault only, and passes a hint with a kind that it cannot judge.
+    """
+    for name, value in arguments.items():
+        hint = str(parameters[name].annotation)
+        # What is in brackets are kinds of parts.
+        while "[" in hint:
+            hint = re.sub(r"\[[^\[\]]*\]", "", hint)
+        kinds = [kind.strip() for kind in hint.split("|")]
+        classes = {kind.__name__ for kind in type(value).__mro__}
+        fits = [
+            kind in classes if kind in _OWN_KINDS else _IS_OF_KIND[kind](value)
+            for kind in kinds
+            if kind in _OWN_KINDS or kind in _IS_OF_KIND
+        ]
+        if len(fits) == len(kinds) and not any(fits):
+            rule = f"must be of type {' or '.join(kinds)}"
+            raise InputError.one(name, rule, type(value).__name__)
+
+
 def explained_call(function: F) -> F:
     """The function, which says what to write where its arguments do not fit.
 
@@ -370,9 +452,17 @@ def explained_call(function: F) -> F:
     def called(*values: Any, **named: Any) -> Any:
         try:
             return function(*values, **named)
-        except TypeError as error:
-            # Raised inside of the function, it is no fault of the call.
+        except (*_OF_A_KIND, OSError) as error:
+            parameters = inspect.signature(function).parameters
+            # Raised inside of the function, it may be no fault of the call.
             if _fits(function, values, named):
+                passed_values = (
+                    inspect.signature(function).bind(*values, **named).arguments
+                )
+                _refuse_texts(passed_values, parameters)
+                _refuse_other_kinds(passed_values, parameters)
+                raise
+            if not isinstance(error, TypeError):
                 raise
             called_as = function.__qualname__.removesuffix(".__init__")
             raise _wrong_call(function, called_as, error, named) from None
@@ -433,9 +523,12 @@ def called_first(method: F) -> F:
     return _CalledFirst(explained_call(method))  # type: ignore[return-value]
 
 
-def _is_numpy_number(value: Any) -> bool:
-    """Whether a value is a single number of NumPy, and no array."""
-    return type(value).__module__ == "numpy" and not hasattr(value, "__len__")
+def _plain_number(value: Any) -> Any:
+    """A single number of NumPy as one of Python; all else as it is."""
+    is_of_numpy = type(value).__module__ == "numpy" and hasattr(value, "item")
+    if is_of_numpy and not hasattr(value, "__len__"):
+        return value.item()
+    return value
 
 
 def checked_init(kind: type[T]) -> type[T]:
@@ -513,5 +606,5 @@ def _can_be(
         return False
     if hasattr(value, "__len__"):
         return takes_arrays
-    is_number = hasattr(value, "__float__") and not isinstance(value, Guided)
+    is_number = hasattr(type(value), "__float__") and not isinstance(value, Guided)
     return value is None or is_number

@@ -671,7 +671,8 @@ class Plan(Shown, Checked):
         in, with the record's own chance to be in a batch; that the clients take turns
         is not random and amplifies nothing.
         """
-        group = self.group(group) if isinstance(group, str) else group
+        if not isinstance(group, GroupPlan):
+            group = self.group(str(group))
         law = self.law_of(group)
         noise_multiplier = group.noise_multiplier
         if group.releases is not None:

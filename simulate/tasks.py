@@ -218,6 +218,12 @@ def finite_or_none(value: float) -> float | None:
     return None
 
 
+def _as_tensor(values: Any) -> Tensor:
+    """Values as a tensor; those of a read-only array are copied, else PyTorch warns."""
+    is_read_only = isinstance(values, np.ndarray) and not values.flags.writeable
+    return torch.as_tensor(values.copy() if is_read_only else values)
+
+
 def targets_of(task: str, y: Any, records: Tensor) -> tuple[Tensor, Tensor]:
     """Model inputs [n, ...] and targets [n, ...] of a task other than multi-class."""
     if task == "next-token":
@@ -225,7 +231,7 @@ def targets_of(task: str, y: Any, records: Tensor) -> tuple[Tensor, Tensor]:
     if y is None:
         raise InputError.one("data.y", f"is required for {task}", "none")
     try:
-        targets = torch.as_tensor(y).detach().cpu()
+        targets = _as_tensor(y).detach().cpu()
         targets = targets.float()
     except (TypeError, ValueError, RuntimeError):
         raise InputError.one(
@@ -256,7 +262,7 @@ def _next_tokens(y: Any, records: Tensor) -> tuple[Tensor, Tensor]:
         raise InputError.one("data.x", rule, f"{records.dtype} {tuple(records.shape)}")
     if y is None:
         return records[:, :-1].contiguous(), records[:, 1:].contiguous()
-    targets = torch.as_tensor(y).detach().cpu()
+    targets = _as_tensor(y).detach().cpu()
     if targets.shape != records.shape or targets.is_floating_point():
         rule = f"must be token ids of shape {tuple(records.shape)}, or left out"
         raise InputError.one("data.y", rule, f"{targets.dtype} {tuple(targets.shape)}")

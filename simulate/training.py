@@ -428,7 +428,7 @@ def compare(
     requests, lines = with_recipes(base, names, recipe)
     for line in lines:
         _log.warning(line)
-    chosen = range(seeds) if isinstance(seeds, int) else seeds
+    chosen = range(seeds) if isinstance(seeds, int) else list(map(int, seeds))
     return Comparison(
         comparison.compare(
             base, list(requests), chosen, jobs, lambda done, total: None, requests

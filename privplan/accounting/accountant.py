@@ -14,7 +14,7 @@ from typing import Any, NoReturn, Protocol, cast
 
 from privplan.accounting.release import History, Relation
 from privplan.errors import InputError, UnsupportedError
-from privplan.guidance import Guided
+from privplan.guidance import Guided, explained_call
 from privplan.registry import Registry
 from privplan.values import SMALLEST
 
@@ -215,6 +215,7 @@ ACCOUNTANTS: Registry[Accountant] = Registry(
 """Accountants by name; each registers itself in its own module, with its default settings."""
 
 
+@explained_call
 def accountant(name: str) -> Accountant:
     """The accountant of that name, with its default settings.
 

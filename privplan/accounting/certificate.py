@@ -181,8 +181,8 @@ def certify(
     rows: list[CertificateRow] = []
     notes: list[str] = []
     for chosen in accountants:
-        if isinstance(chosen, str):
-            accountant = by_name(chosen)
+        if isinstance(chosen, str) or not hasattr(chosen, "why_not"):
+            accountant = by_name(chosen)  # type: ignore[arg-type]
         else:
             accountant = chosen
         try:

@@ -107,7 +107,7 @@ class Release(Guided):
             )
         try:
             object.__setattr__(self, "sampling", SamplingLaw(self.sampling))
-        except ValueError:
+        except (TypeError, ValueError):
             rule = f"must be one of {', '.join(SamplingLaw)}"
             faults.append(Fault("sampling", rule, self.sampling))
         else:
@@ -165,7 +165,8 @@ class History(Shown):
                 rule = "must be pairs of a Release and how many times it happened"
                 raise InputError.one("releases", rule, type(pair).__name__)
             release, count = pair
-            if isinstance(count, bool) or int(count) != count or count < 0:
+            is_number = isinstance(count, Real) and not isinstance(count, bool)
+            if not is_number or count % 1 or count < 0:
                 raise InputError.one(
                     "rounds", "must be a whole number, 0 or more", count
                 )

@@ -16,7 +16,7 @@ from privplan.book.entry import BookedRun, booking_of, declared
 from privplan.book.remaining import Remaining, remaining
 from privplan.book.spending import Spending, account_of, delta_for, spendings
 from privplan.errors import InputError
-from privplan.guidance import checked_call
+from privplan.guidance import checked_call, explained_init
 from privplan.values import Shown
 from privplan.verification.verify import judge
 
@@ -59,6 +59,7 @@ class NextRun(TypedDict, total=False):
     rule: BookRule  # exact only where all runs were fixed before the first result
 
 
+@explained_init
 class Book(Shown):
     """A budget book: a file or an SQLAlchemy address.
 

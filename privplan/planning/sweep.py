@@ -8,6 +8,7 @@ resumes.
 from __future__ import annotations
 
 import itertools
+import logging
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from privplan.plan import GroupPlan, Plan
     from privplan.spec.spec import Spec
 
+
+_log = logging.getLogger(__name__)
 
 # The varied numbers of a spec: their ranges, and the specs of the points.
 
@@ -84,9 +87,24 @@ def parse_vary(text: str) -> Vary:
 
     if not is_list:
         values = _range(text, start, end, count, is_log)
+        if not is_log:
+            _note_step(path, start, end, count)
     elif not all(abs(value) <= LARGEST for value in values):
         raise InputError.one("vary", f"must be of a size up to {LARGEST:g}", text)
     return Vary(path, tuple(dict.fromkeys(values)))
+
+
+def _note_step(path: str, start: float, end: float, count: int) -> None:
+    """Say where a count may have been meant as a step.
+
+    As a step it leads to the range's end, and as a count it makes no round step.
+    """
+    span = abs(end - start)
+    steps = span / count
+    if steps > 1 and steps == round(steps) and span % (count - 1):
+        text = "%s: %d values from %g to %g; a step of %d is %g:%g:%d"
+        places = int(steps) + 1
+        _log.warning(text, path, count, start, end, count, start, end, places)
 
 
 def _range(

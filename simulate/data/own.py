@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
@@ -26,6 +28,7 @@ from simulate.data.own_arrays import (
     records_of,
 )
 from simulate.data.partition.clients import Partition
+from simulate.signatures import hints_of, require_types
 from simulate.tasks import MULTI_CLASS, targets_of, task_of
 
 _log = logging.getLogger(__name__)
@@ -140,6 +143,9 @@ class Data(Guided):
         if hasattr(x, "iloc"):  # a table of pandas
             rule = "must be arrays; write simulate.Data.from_table(table, label=...)"
             raise InputError.one("data.x", rule, type(x).__name__)
+        if self.test is not None and not isinstance(self.test, Data):
+            rule = "must be another Data; write test=simulate.Data(x, y)"
+            raise InputError.one("data.test", rule, type(self.test).__name__)
         # Tokens are their own targets.
         needs_labels = self.task != "next-token" or is_dataset(x)
         if y is None and needs_labels:
@@ -171,7 +177,8 @@ class Data(Guided):
         """``Data`` of a file or folder; see ``simulate.data.own_files.DataOptions``."""
         from simulate.data.sources import load_file
 
-        return load_file(source, options)
+        with _of_kinds(options, FileOptions):
+            return load_file(source, options)
 
     @classmethod
     def from_table(cls, table: Any, **arguments: Unpack[TableOptions]) -> Data:
@@ -183,7 +190,8 @@ class Data(Guided):
             if name not in options:
                 hint = instead_of_argument(from_table, name, dict.fromkeys(options))
                 raise InputError.one(name, f"is not an argument{hint}", value)
-        return from_table(table, **arguments)
+        with _of_kinds(arguments, TableOptions):
+            return from_table(table, **arguments)
 
     def __repr__(self) -> str:
         """How many records and clients there are; none of them is shown."""
@@ -450,6 +458,20 @@ class Data(Guided):
         return of_records
 
 
+@contextmanager
+def _of_kinds(options: Mapping[str, Any], kinds: type) -> Iterator[None]:
+    """Say which option is of another kind where reading with it ends in an error.
+
+    Raises:
+        InputError: naming every such option.
+    """
+    try:
+        yield
+    except (AttributeError, TypeError, ValueError):
+        require_types(options, hints_of(kinds), "data.")
+        raise
+
+
 def _numbered(names: np.ndarray, numbers: Mapping[str, int]) -> np.ndarray:
     """The numbers of clients [n], by name; one above all for an unknown name."""
     unknown = len(numbers)
@@ -478,10 +500,13 @@ def _length_faults(data: Data) -> Iterator[Fault]:
     count = len(data.records)
     arrays = {"y": data._labels, "client": data.clients, "group": data.group}
     for name, values in arrays.items():
-        if values is None or isinstance(values, Mapping) or len(values) == count:
+        if values is None or isinstance(values, Mapping):
+            continue
+        if hasattr(values, "__len__") and len(values) == count:
             continue
         rule = f"must have {count} values, one per record"
-        yield Fault(f"data.{name}", rule, len(values))
+        size = len(values) if hasattr(values, "__len__") else type(values).__name__
+        yield Fault(f"data.{name}", rule, size)
     if not count:
         yield Fault("data.x", "must hold a record", 0)
     if data.group is not None and data.clients is None:
@@ -534,7 +559,9 @@ def _look_alikes(data: Data) -> Iterator[Fault]:
 def _code_faults(data: Data) -> Iterator[Fault]:
     """Places of codes outside a record, and codes that are no whole numbers."""
     places = list(data.codes)
-    if places and (data.records.ndim != 2 or not 0 <= min(places) <= max(places)):
+    if not all(isinstance(place, Integral) for place in places):
+        yield Fault("data.codes", "must be whole numbers, places of inputs", places[:3])
+    elif places and (data.records.ndim != 2 or not 0 <= min(places) <= max(places)):
         yield Fault("data.codes", "must be places in records of numbers", places)
     elif places and max(places) >= data.shape[0]:
         yield Fault("data.codes", f"must be below {data.shape[0]} inputs", max(places))

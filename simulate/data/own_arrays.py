@@ -55,7 +55,7 @@ def pairs_of(source: Any) -> tuple[Any, Any]:
 
 def class_labels(where: str, values: Any) -> np.ndarray:
     """One-dimensional labels: whole numbers as int64, or texts."""
-    array = _array(values)
+    array = _array(where, values)
     if array.ndim != 1:
         raise InputError.one(where, "must be one-dimensional", array.shape)
     if array.dtype.kind == "O" and all(isinstance(value, str) for value in array):
@@ -93,7 +93,7 @@ def records_of(values: Any) -> Tensor:
 
 def names_of(where: str, values: Any) -> np.ndarray:
     """Names of clients or groups as texts [n]; whole numbers by their digits."""
-    array = _array(values)
+    array = _array(where, values)
     rule = "must have one name or number per record"
     for row, value in enumerate(array.ravel()):
         is_blank = isinstance(value, str) and not value.strip()
@@ -110,6 +110,12 @@ def names_of(where: str, values: Any) -> np.ndarray:
     return array.astype(str)
 
 
-def _array(values: Any) -> np.ndarray:
+def _array(where: str, values: Any) -> np.ndarray:
     """Values as an array, also of a tensor on any device."""
-    return np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)
+    try:
+        return np.asarray(
+            values.detach().cpu() if isinstance(values, Tensor) else values
+        )
+    except ValueError:
+        rule = "must have one value per record"
+        raise InputError.one(where, rule, type(values).__name__) from None

@@ -213,6 +213,11 @@ def behaviour(
     except (Exception, SystemExit) as error:  # the user's code can fail in any way
         shape = "x".join(map(str, probe.x.shape[1:]))
         rule = f"must take records of shape {shape} (after the batch dimension)"
+        if probe.x.dtype == torch.int64:
+            rule += (
+                ", whole numbers, which are codes of an embedding (int64); of other "
+                "whole numbers give x.astype(numpy.float32)"
+            )
         if isinstance(error, IndexError):
             # An embedding has no row for 1, or for a number that is no code.
             rule += "; --codes names columns of codes"
