@@ -406,7 +406,7 @@ _IS_OF_KIND: dict[str, Callable[[Any], bool]] = {
     "Sequence": lambda value: isinstance(value, Sequence),
 }
 """Whether a value is of a kind that a type hint names."""
-_OWN_KINDS = [
+_OWN_KINDS = (
     "Spec",
     "Plan",
     "GroupPlan",
@@ -415,7 +415,7 @@ _OWN_KINDS = [
     "Relation",
     "Run",
     "Data",
-]
+)
 
 
 def _refuse_other_kinds(

@@ -275,7 +275,11 @@ def _method(run: Run, model: PublishedModel | None) -> str:
     """What trained: a registered name, as a free one could say anything."""
     if model is not None:
         return model.algorithm
-    return DEPLOYMENT if run.record.seed is None else "a method not shown"
+    return (
+        DEPLOYMENT
+        if run.record.seed is None
+        else "a method whose name is not published"
+    )
 
 
 def _believed(run: Run) -> tuple[Literal["module", "loss"], ...]:

@@ -50,7 +50,7 @@ RecipeOf = Callable[[Plan, str], Recipe | NotExecuted]
 """(executed plan, chosen aggregation) to the recipe."""
 
 EXACT = NotExecuted("its releases are exact")
-UNKNOWN = NotExecuted("it registers no recipe")
+UNKNOWN = NotExecuted("it does not say how a verifier executes it")
 
 
 def always(recipe: Recipe | NotExecuted) -> RecipeOf:

@@ -640,7 +640,8 @@ def _show_verdict(
         ]
         not_shown = ""
         if absent:
-            not_shown = f", not shown: {', '.join(absent)}"
+            names = ", ".join(absent)
+            not_shown = f", {names} not shown (the run has no evidence for it)"
         render.text(
             f"{passed} of {len(verdict.checks)} checks passed{not_shown}; --details "
             "shows each"

@@ -216,7 +216,11 @@ def interview() -> str:
     if not protects_records:
         questions.ask("cohort", "Expected clients per round")
     questions.ask("delta", "Delta, the chance that the promise fails")
-    questions.ask("model", "Model: a name of the simulator, or a label for your own")
+    questions.ask(
+        "model",
+        "Model: a name of the simulator (mlp-digits with 2410 parameters goes with "
+        "--dataset digits), or a label for your own (--model MODULE:CLASS)",
+    )
     questions.ask("parameters", "Its number of parameters")
     if kind in ("11", _RECORDS):
         unit = answers["unit"]

@@ -202,6 +202,8 @@ def _book(book: Any) -> View:
         fields_of_run = run.model_dump(exclude={"shares"})
         for share in run.shares:
             fields_of_share = share.model_dump()
+            # Rows are releases; their sum is not what was spent, which spent() says.
+            fields_of_share["budget_epsilon"] = fields_of_share.pop("epsilon")
             for release in fields_of_share.pop("releases"):
                 rows.append({**fields_of_run, **fields_of_share, **release})
     names = [full_name(group.population, group.group) for group in spent]

@@ -166,6 +166,9 @@ def _labels(data: Data, counts: dict[str, int] | None) -> str:
     if len(seen) < len(counts) and data.classes is None:
         text += "; whole numbers are counted from 0"
         text += f" unless --classes names them, here {','.join(seen[:MAX_CLASSES])}"
+    if data.has_unnamed_classes:
+        text += "; a run with secure noise needs --classes"
+        text += f" {','.join(seen[:MAX_CLASSES])}, as labels are words"
     return text
 
 

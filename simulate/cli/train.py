@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from privplan.accounting.release import SHORT
 from privplan.cli import ON, WITNESSING, in_section, render
 from privplan.cli.render import refuse_options
 from simulate.cli.options import (
@@ -218,6 +219,9 @@ def _execute_main_rank(request: Request, ranks: Ranks, form: str) -> None:
     if outcome.reused:
         render.warn(f"{output} holds this very run, finished; nothing was trained")
     entry = ALGORITHMS.get(record.algorithm)
+    identity = plan.identity
+    if entry.unit == "none":
+        identity = f"plan {plan.digest[:SHORT]}, unit none"
     exposes = entry.unit == "none" and entry.released != "nothing"
     if exposes and request.own_data is not None:
         render.warn(f"{record.algorithm} adds no noise: nobody is protected")
@@ -239,7 +243,7 @@ def _execute_main_rank(request: Request, ranks: Ranks, form: str) -> None:
         score = f"{record.accuracy:.4g}"
     render.text(
         f"{record.algorithm} on {record.dataset}: test {record.metric} {score} after "
-        f"{record.rounds_done} rounds, {record.wall_seconds:.1f} s ({plan.identity})"
+        f"{record.rounds_done} rounds, {record.wall_seconds:.1f} s ({identity})"
     )
     render.text(f"plot: {output / PLOT}")
     # Without noise there is nothing that a key removes.

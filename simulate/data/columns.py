@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Mapping, Sequence
 from io import BytesIO, StringIO
 from pathlib import Path
@@ -219,13 +220,21 @@ def number_of(field: str, name: str, row: int, value: Any) -> float:
         number = math.nan
     if not math.isfinite(number):
         rule = f"must have numbers in {name}, record {row}"
-        if field == "data":
+        if _DECIMAL_COMMA.fullmatch(str(value).strip()):
+            rule += (
+                ", whose decimals have a point and no comma: with pandas "
+                "read_csv(path, sep=';', decimal=',').to_csv(path, index=False)"
+            )
+        elif field == "data":
             rule += (
                 " (--client and --group name their columns, --features A,B those that "
                 "are inputs; a column of words has categories in --statistics FILE.json)"
             )
         raise InputError.one(field, rule, str(value))
     return number
+
+
+_DECIMAL_COMMA = re.compile(r"[-+]?[\d.]*\d,\d+(e[-+]?\d+)?", re.IGNORECASE)
 
 
 def is_missing(value: Any) -> bool:

@@ -32,6 +32,8 @@ Statistics = Mapping[str, Mapping[str, Any]]
 """Statistics of each feature, by name of its column."""
 _NUMERIC = {"mean", "std", "fill"}
 _CATEGORICAL = {"categories", "fill"}
+_DESCRIBED = {"count", "min", "25%", "50%", "75%", "max", "unique", "top", "freq"}
+"""What ``DataFrame.describe`` says besides mean and std; nothing is made of it."""
 # How pandas calls a column without a name, with a number behind it.
 _UNNAMED = "Unnamed: "
 # Of columns with mean 0 and deviation 1 neither is beyond it in any usual sample.
@@ -172,6 +174,7 @@ def _faults(
 def _statistics_faults(field: str, statistics: Any) -> Iterator[Fault]:
     """Faults of the statistics of one column."""
     keys = set(statistics) if isinstance(statistics, Mapping) else set()
+    keys -= _DESCRIBED
     is_numeric = {"mean", "std"} <= keys <= _NUMERIC
     is_categorical = {"categories"} <= keys <= _CATEGORICAL
     if is_categorical:
@@ -180,7 +183,7 @@ def _statistics_faults(field: str, statistics: Any) -> Iterator[Fault]:
         faults = [
             Fault(f"{field}.{key}", "must be a finite number", value)
             for key, value in statistics.items()
-            if not _is_finite_number(value)
+            if key in keys and not _is_finite_number(value)
         ]
         if not faults and statistics["std"] <= 0:
             faults = [Fault(f"{field}.std", "must be above 0", statistics["std"])]
@@ -189,6 +192,9 @@ def _statistics_faults(field: str, statistics: Any) -> Iterator[Fault]:
         rule = (
             "must have mean and std, or categories; and fill where values are missing"
         )
+        unknown_keys = keys - _NUMERIC - _CATEGORICAL
+        if unknown_keys:
+            rule += f"; not {', '.join(sorted(map(str, unknown_keys)))}"
         yield Fault(field, rule, statistics)
 
 

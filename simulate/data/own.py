@@ -23,6 +23,7 @@ from simulate.data.dataset import Dataset
 from simulate.data.own_arrays import (
     class_labels,
     is_dataset,
+    named_classes_hint,
     names_of,
     pairs_of,
     records_of,
@@ -168,7 +169,8 @@ class Data(Guided):
             raise InputError.one(
                 "data.test", f"must be for {self.task}", self.test.task
             )
-        self.class_names()
+        names = self.class_names()
+        self._warn_of_unseen_classes(names)
         if self.test is not None:
             _warn_of_training_records(self, self.test)
 
@@ -236,6 +238,16 @@ class Data(Guided):
         if labels.dtype.kind == "i":
             return tuple(str(number) for number in range(int(labels.max()) + 1))
         return tuple(str(name) for name in np.unique(labels))
+
+    def _warn_of_unseen_classes(self, names: Sequence[str]) -> None:
+        """Say that labels that do not begin at 0 make outputs that nobody has."""
+        if self.targets is not None or self.classes is not None:
+            return
+        lowest = int(self._labels.min()) if self._labels.dtype.kind == "i" else 0
+        if lowest > 0:
+            hint = named_classes_hint(np.unique(self._labels).tolist())
+            text = "labels go from %d to %d, outputs of the model from 0%s"
+            _log.warning(text, lowest, len(names) - 1, hint)
 
     def _public_names(self) -> tuple[str, ...]:
         """Names of classes that a run may write: those that were given, or numbers."""

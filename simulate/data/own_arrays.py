@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,19 @@ from privplan.errors import InputError
 
 # Records of a data set that are read twice: random changes show in nearly every one.
 _READ_TWICE = 16
+# Classes that a line names.
+_MOST_CLASSES = 20
+
+
+def named_classes_hint(labels: Sequence[int]) -> str:
+    """What to write for labels that do not begin at 0; empty for those that do."""
+    if min(labels) == 0:
+        return ""
+    names = [*map(str, labels[:_MOST_CLASSES])]
+    if len(labels) > _MOST_CLASSES:
+        names.append("...")
+    named = f"--classes {','.join(names)} (classes=[{', '.join(names)}])"
+    return f", though nobody has the class 0: {named} names those that there are"
 
 
 def is_dataset(source: Any) -> bool:

@@ -15,6 +15,7 @@ from torch.nn.parameter import is_lazy
 
 from privplan.errors import Fault
 from simulate.data.dataset import Dataset
+from simulate.data.own_arrays import named_classes_hint
 from simulate.data.user_code import error_line
 from simulate.models.modular import outputs_of
 from simulate.models.objective import Objective, fitted
@@ -351,6 +352,8 @@ def _shape_fault(logits: Any, probe: Probe, data: Dataset) -> Fault | None:
             f"labels go from 0 to {classes - 1}"
         )
         fits = logits.ndim == 2 and len(logits) == count and logits.shape[1] >= classes
+        labels = {*data.train_y.tolist(), *data.test_y.tolist()}
+        rule += named_classes_hint(sorted(labels))
     elif targets.is_floating_point():
         rule = (
             f"must return outputs of shape {tuple(targets.shape)} for {count} records"

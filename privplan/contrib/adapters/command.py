@@ -8,6 +8,12 @@ import click
 
 from privplan.cli import in_section
 
+_MODEL_FORMATS = (
+    "coreml gguf ggml h5 hf huggingface keras mlflow onnx pickle pkl pt pth pytorch "
+    "safetensors savedmodel tensorrt tflite torch torchscript"
+)
+"""Formats of models, which a plan has none of."""
+
 
 @in_section("tools")
 @click.command(
@@ -35,7 +41,15 @@ def command(plan: str, target: str, output: Path | None) -> None:
     """Write a project that executes a plan with its guard."""
     from privplan.cli import render
     from privplan.contrib.adapters.export import export
+    from privplan.errors import InputError
     from privplan.plan import Plan
 
+    if target.casefold() in _MODEL_FORMATS.split():
+        rule = (
+            "must be a framework that executes a plan; privplan publish RUN -o BUNDLE "
+            "writes a run's model, and in Python run.model() is a module for "
+            "torch.onnx.export and torch.save"
+        )
+        raise InputError.one("to", rule, target)
     for path in export(Plan.load(plan), target, output or Path(f"{target}-project")):
         render.text(f"wrote {path}")
