@@ -167,3 +167,13 @@ def test_every_public_value_is_guided():
             value = getattr(package, name)
             if isinstance(value, type) and name not in not_values:
                 assert issubclass(value, Guided), name
+
+
+def test_the_frame_of_a_book_names_budgets_as_budgets(tmp_path):
+    book = privplan.Book(tmp_path / "book.sqlite")
+    history = privplan.History([(privplan.Release(10.0, 1.0, "full"), 2)])
+    book.declare("counts", history, group="all", clients=100, delta=1e-5)
+    frame = book.to_frame()
+    assert len(frame) == 1
+    assert "budget_epsilon" in frame.columns
+    assert "epsilon" not in frame.columns

@@ -83,10 +83,9 @@ def command(
     if form == "html" and Path(output or "").suffix not in PAGE_SUFFIXES:
         rule = f"must end in {' or '.join(PAGE_SUFFIXES)}, as the page is HTML"
         raise InputError.one("output", rule, output)
-    for source in sources:
-        if "://" not in source and not Path(source).exists():
-            raise InputError.one("report", "must exist", source)
     if budgets and not is_book(sources[0]):
+        if not Path(sources[0]).exists():
+            raise InputError.one("report", "must exist", sources[0])
         raise InputError.one("budget", "is only for a budget book", budgets[0])
     if len(sources) > 1:
         text = _side_by_side(sources, form)
