@@ -96,7 +96,12 @@ class ClientTraining:
             return self.noise[step] * moves
 
         return descended(
-            self._world.plan, self._round, still, slope, self.factors, movement_apart=True
+            self._world.plan,
+            self._round,
+            still,
+            slope,
+            self.factors,
+            movement_apart=True,
         )
 
 
