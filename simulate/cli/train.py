@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from privplan.accounting.release import SHORT
 from privplan.cli import ON, WITNESSING, in_section, render
 from privplan.cli.render import refuse_options
 from simulate.cli.options import (
@@ -221,6 +220,8 @@ def _execute_main_rank(request: Request, ranks: Ranks, form: str) -> None:
     entry = ALGORITHMS.get(record.algorithm)
     identity = plan.identity
     if entry.unit == "none":
+        from privplan.accounting.release import SHORT
+
         identity = f"plan {plan.digest[:SHORT]}, unit none"
     exposes = entry.unit == "none" and entry.released != "nothing"
     if exposes and request.own_data is not None:
