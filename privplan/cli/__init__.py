@@ -541,6 +541,9 @@ def _instead_of_words(error: click.UsageError) -> str:
         if param.param_type_name == "option" and param.expose_value
     ]
     word = error.message.partition("(")[2].rstrip(")").partition(" ")[0]
+    if "=" in word:
+        field = word.partition("=")[0]
+        return f"; a field of the spec is changed in its file, or tried by what-if {field}="
     kind = kind_of(word)
     places = _PLACES_OF_KINDS.get(kind, ())
     for option in options:

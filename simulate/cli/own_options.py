@@ -145,7 +145,8 @@ def own_of(context: click.Context, options: dict[str, Any]) -> OwnParts:
         how_to_read = {name: values[name] for name in OWN_DATA_NAMES}
         data = own_data_of(values["data"], how_to_read)
     else:
-        refuse_options(context, OWN_DATA_NAMES, "is only for --data")
+        rule = "is only for --data, of which it says how to read it"
+        refuse_options(context, OWN_DATA_NAMES, rule)
     model = own_model_of(values["model"], values["model_args"], fix=values["fix"])
     from simulate.data.user_code import imported
     from simulate.own_parts import OwnParts

@@ -221,6 +221,10 @@ def test_what_if_says_the_numbers_of_solve(folder):
             "Got unexpected extra argument (spec.yaml); a file to write is named by -o ",
         ),
         (
+            ["solve", "spec.yaml", "rounds=30"],
+            "Got unexpected extra argument (rounds=30); a field of the spec is changed ",
+        ),
+        (
             ["account", "--rounds=5", "--rounds", "6"],
             "--rounds: must stand once; commas separate several values, where it takes "
             "them, found 2 times",
