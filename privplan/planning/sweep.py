@@ -101,7 +101,7 @@ def _note_step(path: str, start: float, end: float, count: int) -> None:
     """
     span = abs(end - start)
     steps = span / count
-    if steps > 1 and steps == round(steps) and span % (count - 1):
+    if steps > 1 and steps == round(steps) and span % max(1, count - 1):
         text = "%s: %d values from %g to %g; a step of %d is %g:%g:%d"
         places = int(steps) + 1
         _log.warning(text, path, count, start, end, count, start, end, places)
