@@ -33,7 +33,9 @@ def _guess(view: View) -> Guess:
         numbers.update(body.numbers)
     dense = first_dense(view, view.gradient)
     if dense is None:
-        note = "" if labels is not None else "no dense layer is released"
+        note = ""
+        if labels is None:
+            note = "no dense layer is released"
         return Guess(labels=labels, numbers=numbers, note=note)
     index, fit = dense
     numbers["dense_residual"] = fit.residual

@@ -129,7 +129,9 @@ def decoder(
         "steps": STEPS,
     }
     network = _Network(data.images.shape)
-    path = None if folder is None else folder / DECODER
+    path = None
+    if folder is not None:
+        path = folder / DECODER
     if path is not None and path.is_file():
         _load(network, path, identity)
     else:

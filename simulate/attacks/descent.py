@@ -153,7 +153,9 @@ def guess_of(image: Tensor, label: Tensor | None, value: Tensor) -> Guess:
         reached = float(value)
     else:
         reached = LARGEST_DISTANCE
-    labels = None if label is None else label.cpu()
+    labels = None
+    if label is not None:
+        labels = label.cpu()
     return Guess(image, labels, {"objective": reached})
 
 

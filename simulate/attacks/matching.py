@@ -61,7 +61,9 @@ def closed_form_or_gradients(views: Sequence[View], images: int, seed: int) -> M
     is_told = views[0].kind == "parameters" and all(
         rank_one_fit(view) is not None for view in views
     )
-    matching = feature_matching(views) if is_told else None
+    matching = None
+    if is_told:
+        matching = feature_matching(views)
     return matching or gradient_matching(views, images, seed)
 
 

@@ -247,7 +247,9 @@ def scores_of_run(attack: Membership, run: int) -> dict[str, list[float]]:
 def _final_model(world: Experiment, theta: Tensor) -> Tensor:
     """The released model [d], with the initial personal part where there is one."""
     start = world.personal_start
-    personal = None if start is None else start[None]
+    personal = None
+    if start is not None:
+        personal = start[None]
     client = np.arange(0 if start is None else 1)
     used = world.algorithm.split.use(world.model, theta, personal, client)
     if used.dim() == 1:

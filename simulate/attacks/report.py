@@ -205,7 +205,9 @@ def table_rows(lines: Sequence[Mapping[str, Any]]) -> list[list[str]]:
         rows.append(_cells(line, measures))
         if ANOTHER_IMAGE in nulls:
             null_label = line.get("labels", {}).get("null")
-            label = "" if null_label is None else f"{null_label:.2f}"
+            label = ""
+            if null_label is not None:
+                label = f"{null_label:.2f}"
             title = f"  null of {line['algorithm']}"
             cells = _score_cells(nulls[ANOTHER_IMAGE], measures)
             rows.append([title, ANOTHER_IMAGE, "", "", "", label, *cells, ""])

@@ -154,7 +154,9 @@ class PlanRound:
         planned = self._planned.plan
         spec = planned.spec
         local = spec.local.model_copy(update=_ONE_STEP)
-        of_records = _ONE_RECORD if spec.unit == "record" else {}
+        of_records = {}
+        if spec.unit == "record":
+            of_records = _ONE_RECORD
         groups = tuple(
             with_noise(group, self.noise_factor).model_copy(update=of_records)
             for group in planned.groups

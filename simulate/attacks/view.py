@@ -243,7 +243,9 @@ def _public(
         return "hypernetwork", progress.theta[:length], _every_index(length)
     clients = np.array([0 if released.client is None else released.client])
     start = experiment.personal_start
-    personal = None if start is None else start.to(progress.theta.device)[None]
+    personal = None
+    if start is not None:
+        personal = start.to(progress.theta.device)[None]
     used = split.use(model, progress.theta, personal, clients)
     # Models of several clients have a row for each.
     if used.dim() > 1:

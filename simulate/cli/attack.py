@@ -322,7 +322,9 @@ def _positive(field: str, text: str, *, is_whole: bool = False) -> tuple[float, 
         except ValueError:
             value = 0.0
         if not 0 < value < LARGEST_NUMBER or (is_whole and not value.is_integer()):
-            kind = "whole numbers" if is_whole else "numbers"
+            kind = "numbers"
+            if is_whole:
+                kind = "whole numbers"
             rule = f"must be {kind} above 0 with commas between"
             raise InputError.one(field, rule, word)
         numbers.append(value)

@@ -208,7 +208,9 @@ def _show_recipes(setting: Setting, result: SearchResult) -> None:
     rows = []
     for scored, values in zip(result.ranked, numbers, strict=True):
         score = f"{100 * scored.mean:.2f} ± {100 * scored.sd:.2f}"
-        remark = "before" if scored is result.default else ""
+        remark = ""
+        if scored is result.default:
+            remark = "before"
         rows.append([score, *(f"{values.get(name, 0):g}" for name in names), remark])
     evidence = result.evidence
     caption = (

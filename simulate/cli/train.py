@@ -366,7 +366,9 @@ def compare_command(
         )
         raise InputError.one("book", rule, book)
     run_seeds = seeds_from(first_seed, seeds)
-    tuning_runs = trials if tune else 0
+    tuning_runs = 0
+    if tune:
+        tuning_runs = trials
     if base.own_data is not None:
         for line in together(planned(requests, run_seeds, tuning_runs)):
             render.warn(f"before the first run: {line}")

@@ -527,7 +527,9 @@ def _length_faults(data: Data) -> Iterator[Fault]:
 
 def _value_faults(data: Data) -> Iterator[Fault]:
     """Values that cannot be trained on, and options out of range."""
-    classes = None if data.classes is None else list(data.classes)
+    classes = None
+    if data.classes is not None:
+        classes = list(data.classes)
     if classes is not None and data.task != MULTI_CLASS:
         yield Fault("data.classes", f"is only for {MULTI_CLASS}", classes)
     if data.records.is_floating_point():
@@ -556,7 +558,9 @@ def _value_faults(data: Data) -> Iterator[Fault]:
 
 def _look_alikes(data: Data) -> Iterator[Fault]:
     """The first two clients whose names a reader takes for one, such as ``s5 ``."""
-    of_test = None if data.test is None else data.test.clients
+    of_test = None
+    if data.test is not None:
+        of_test = data.test.clients
     all_names = [names for names in (data.clients, of_test) if names is not None]
     as_read: dict[str, str] = {}
     for name in map(str, np.unique(np.concatenate(all_names)) if all_names else ()):
