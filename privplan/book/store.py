@@ -156,9 +156,6 @@ def _counts_more(
     if run.cost == "infinite":
         return bool(verdict.cost != "infinite") or has_ended
 
-    if verdict.cost == "infinite" and run.level == "executed":
-        return True
-
     # Books before levels executed nothing again.
     of_run = select(LEVELS.c.level).where(LEVELS.c.run == run_id)
     level = connection.execute(of_run).scalar()
@@ -172,18 +169,24 @@ def _counts_more(
 def _refuse_less_than_infinite(
     connection: Connection, run_id: int, run: BookedRun
 ) -> None:
-    """Refuse to book a run as recorded that the book has as broken.
+    """Refuse to book a run as recorded that somebody booked at infinite epsilon.
 
-    Whoever removes the evidence of the fault, or adds a line to the ledger, would make
-    it cost less.
+    Whoever removes the evidence of a fault, adds a line to the ledger, or executes
+    another round than the one with the fault, would make it cost less.
 
     Raises:
-        InputError: unless it is executed again, or booked at infinite epsilon.
+        InputError: unless it is booked at infinite epsilon again.
     """
-    chosen = select(VERDICTS.c.verdict).where(VERDICTS.c.run == run_id)
-    was_broken = connection.execute(chosen).scalar() == "broken"
-    if was_broken and run.cost != "infinite" and run.level != "executed":
-        rule = "must be executed again, since the book has it as broken"
+    chosen = select(VERDICTS).where(VERDICTS.c.run == run_id)
+    verdict = connection.execute(chosen).first()
+    # An unverified run costs as much only until its evidence is there.
+    is_for_good = (
+        verdict is not None
+        and verdict.cost == "infinite"
+        and verdict.verdict in ("broken", "kept")
+    )
+    if is_for_good and run.cost != "infinite":
+        rule = "must stay at infinite epsilon, at which it was booked"
         raise InputError.one("run", rule, run.checked)
 
 

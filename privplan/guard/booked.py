@@ -72,13 +72,13 @@ class RunInBook:
         self._storage = storage
         path = storage.reservation
         was_reserved = path.exists()
-        if storage.round > 0 and is_running and not was_reserved:
+        if storage.last_drawn > 0 and is_running and not was_reserved:
             # It may be a copy that shares cohorts with another one, or made up.
             rule = (
                 "must be named from the first round on; privplan book add adds a run "
                 "that has begun without it"
             )
-            raise InputError.one("book", rule, f"round {storage.round}")
+            raise InputError.one("book", rule, f"round {storage.last_drawn}")
         if not was_reserved:
             write_text(path, f"reserved-{uuid.uuid4().hex}")
         self._name = read_text(path, "guard.reserved")

@@ -197,6 +197,11 @@ class Storage:
             return draw.positions
         return None
 
+    @property
+    def last_drawn(self) -> int:
+        """The last round that was drawn, 0 for none."""
+        return self.streams()[0]
+
     def streams(self) -> tuple[int, Streams]:
         """The last round that was drawn, 0 for none, and the streams that it left."""
         draw = self._draw()

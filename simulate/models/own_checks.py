@@ -305,6 +305,8 @@ def _state_of(module: nn.Module) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """A plain value as text or nested lists, tensors hashed; None of another object."""
+    if isinstance(value, Tensor) and (value.is_meta or value.layout != torch.strided):
+        return None
     if isinstance(value, Tensor):
         content = value.detach().cpu().contiguous().flatten().view(torch.uint8)
         return hashlib.sha256(content.numpy().tobytes()).hexdigest()

@@ -368,6 +368,15 @@ def test_a_book_is_named_from_the_first_round_on(tmp_path):
         Guard(plan, tmp_path / "run", str(tmp_path / "book.sqlite"))
 
 
+def test_a_book_is_named_before_the_first_draw(tmp_path):
+    """A copy of the folder would have the same cohort."""
+    plan = plan_of({"strict": (60, 4.0, 0.1, 2.0)}, 3)
+    with Guard(plan, tmp_path / "run") as guard:
+        guard.draw(1)
+    with pytest.raises(InputError, match="book: must be named from the first round"):
+        Guard(plan, tmp_path / "run", str(tmp_path / "book.sqlite"))
+
+
 def test_an_account_of_another_relation_is_refused(tmp_path):
     plan = plan_of({"strict": (60, 4.0, 0.1, 2.0)}, 3)
     book = str(tmp_path / "book.sqlite")

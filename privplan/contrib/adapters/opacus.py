@@ -259,11 +259,11 @@ class PlannedOptimizer(DPOptimizer):  # type: ignore[misc]
             rule = f"must be {sigma:.9g} or more, as in the plan"
             raise InputError.one("noise_multiplier", rule, self.noise_multiplier)
         for name, value in self._module.named_buffers():
-            if not torch.equal(value, self._buffers[name]):
+            if not _is_copy(value, self._buffers.get(name)):
                 rule = "must have no buffers that training changes"
                 raise InputError.one("module", rule, name)
         for name, value in self._module.named_parameters():
-            if not torch.equal(value, self._parameters[name]):
+            if not _is_copy(value, self._parameters.get(name)):
                 rule = "must change by the steps of its one private optimiser only"
                 raise InputError.one("module", rule, name)
 
@@ -367,6 +367,11 @@ class PlannedOptimizer(DPOptimizer):  # type: ignore[misc]
                 text = "one that a step hook changed, or of a frozen parameter"
                 raise InputError.one("grad", rule, text)
         return is_due
+
+
+def _is_copy(tensor: torch.Tensor, copy: torch.Tensor | None) -> bool:
+    """Whether a tensor is as it was copied; one that was added later is not."""
+    return copy is not None and torch.equal(tensor, copy)
 
 
 def _copies(tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
