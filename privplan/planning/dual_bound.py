@@ -290,49 +290,54 @@ def _dual_maximum(gain: Floats, grid: Floats, total: float) -> _DualMaximum:
     groups = np.arange(len(grid))
     low = np.zeros(len(gain))
     high = np.max(gain / grid, axis=(1, 2)) * 2
-    lowest = np.full(len(gain), np.inf)
     reduced = np.empty_like(gain)  # in place, since memory is most of the time
     ends = np.zeros((2, len(gain), len(grid)))
-    for _ in range(_BISECTIONS):
+    prices = np.empty((_BISECTIONS, len(gain)))
+    largest = np.empty((_BISECTIONS, *gain.shape[:2]), dtype=np.intp)
+    for step in range(_BISECTIONS):
         price = (low + high) / 2
         np.multiply(price[:, None, None], grid, out=reduced)
         np.subtract(gain, reduced, out=reduced)
-        largest = np.argmax(reduced, axis=2)
-        dual = price * total + _peaks(reduced, grid, largest).sum(axis=1)
-        lowest = np.minimum(lowest, dual)
-        cohorts = grid[groups, largest]
+        prices[step] = price
+        np.argmax(reduced, axis=2, out=largest[step])
+        cohorts = grid[groups, largest[step]]
         is_above = cohorts.sum(axis=1) > total
         low = np.where(is_above, price, low)
         high = np.where(is_above, high, price)
         ends[is_above.astype(int), cases] = cohorts
+    peaks = _peaks(gain, grid, prices, largest)
+    lowest = np.min(prices * total + peaks.sum(axis=2), axis=0)
     # An end that was never reached is zero.
     return _DualMaximum(lowest, ends[ends.sum(axis=2) > 0])
 
 
 class _Points(NamedTuple):
-    """A grid point of each case and group, and the value there."""
+    """A grid point of each price, case and group, and the value there."""
 
     x: Floats
     value: Floats
 
 
-def _peaks(values: Floats, grid: Floats, largest: Indices) -> Floats:
-    """Upper bounds on the maxima between grid points, by the largest ones.
+def _peaks(gain: Floats, grid: Floats, prices: Floats, largest: Indices) -> Floats:
+    """Upper bounds on the maxima of gain less price between grid points.
 
     A function that is concave around its maximum lies, between two points, below the
     lines through the two points before and the two after.
 
     Args:
-        values: shape (cases, groups, points).
+        gain: shape (cases, groups, points).
         grid: the cohorts of the points, shape (groups, points).
-        largest: index of the largest value, shape (cases, groups).
+        prices: of a client, shape (prices, cases).
+        largest: index of the largest value, shape (prices, cases, groups).
     """
-    cases = np.arange(len(values))[:, None]
+    cases = np.arange(len(gain))[:, None]
     groups = np.arange(len(grid))
     around: list[_Points] = []
     for offset in range(-2, 3):
         index = np.minimum(np.maximum(largest + offset, 0), grid.shape[1] - 1)
-        around.append(_Points(grid[groups, index], values[cases, groups, index]))
+        cohorts = grid[groups, index]
+        values = gain[cases, groups, index] - prices[:, :, None] * cohorts
+        around.append(_Points(cohorts, values))
     peaks = around[2].value
     peaks = np.fmax(peaks, _highest_between(*around[1:]))
     return np.asarray(np.fmax(peaks, _highest_between(*around[3::-1])))

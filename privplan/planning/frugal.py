@@ -12,7 +12,8 @@ multiplier and ratio grow alike. What is made small is the sum of the groups' ep
 each the logarithm of a factor on an attacker's odds: each client more goes to the group
 that it saves most.
 
-What a group spends is estimated by its accountant at few cohorts and interpolated. An
+What a group spends is estimated by its accountant at few cohorts and interpolated, once
+for all passes, since these change the noise of the mean by a thousandth at most. An
 error of that moves savings between groups, and never a guarantee: the certificate is of
 the noise that is planned in the end.
 """
@@ -20,6 +21,7 @@ the noise that is planned in the end.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -63,23 +65,106 @@ def allowed_noise(model: ErrorModel, best: Allocation, cohorts: Floats) -> float
     return math.sqrt(max(squared_nu, 0.0))
 
 
-def cheaper_cohorts(model: ErrorModel, best: Allocation) -> Floats:
-    """Cohorts that spend least within the slack, at the best weights, shape (groups,).
+class CheaperCohorts:
+    """The search for cohorts that spend least within the slack, at the best weights."""
+
+    def __init__(self, best: Allocation) -> None:
+        """Start from the allocation of least error."""
+        self._best = best
+        self._spent_by_group: dict[int, _SpentEpsilon] = {}
+
+    def search(self, model: ErrorModel) -> Floats:
+        """The cohorts by the noise curves of a model, shape (groups,).
+
+        Args:
+            model: the task with its slack, and noise curves.
+        """
+        cohorts = self._best.cohorts
+        if len(cohorts) > _MOST_GROUPS:
+            return cohorts
+        for _ in range(_PASSES):
+            nu = allowed_noise(model, self._best, cohorts)
+            following = self._filled(model, nu)
+            if following is None:
+                break
+            cohorts = following
+        return cohorts
+
+    def _filled(self, model: ErrorModel, nu: float) -> Floats | None:
+        """The cohorts of least spending at a noise of the mean, if any keep it."""
+        groups: list[_Steps] = []
+        for group in range(len(self._best.weights)):
+            steps = self._steps(model, group, nu)
+            if steps is None:
+                return None
+            groups.append(steps)
+        cohorts = np.array([steps.cohorts[0] for steps in groups])
+        unfilled = model.task.problem.cohort - float(cohorts.sum())
+        if unfilled < 0:
+            return None
+
+        # The clients that are left take the steps that save most.
+        owners = np.repeat(np.arange(len(groups)), [len(g.savings) for g in groups])
+        order = np.argsort(-np.concatenate([g.savings for g in groups]), kind="stable")
+        widths = np.concatenate([np.diff(g.cohorts) for g in groups])[order]
+        earlier = np.cumsum(widths) - widths
+        clients = np.clip(unfilled - earlier, 0.0, widths)
+        np.add.at(cohorts, owners[order], clients)
+        return cohorts
+
+    def _steps(self, model: ErrorModel, group: int, nu: float) -> _Steps | None:
+        """A group's cohorts at a noise of the mean; None if none keeps the budget.
+
+        Args:
+            model: the task with its noise curves.
+            group: index of the group.
+            nu: noise multiplier of the mean.
+        """
+        noise_per_client = nu / float(self._best.weights[group])
+        cohorts = _kept_cohorts(model, group, noise_per_client)
+        if cohorts is None:
+            return None
+        if len(cohorts) == 1 or cohorts[0] == cohorts[-1]:
+            return _Steps(cohorts[:1], np.zeros(0))
+
+        log_ratios = np.log(cohorts / model.task.clients[group])
+        if group not in self._spent_by_group:
+            noise = noise_per_client * cohorts
+            spent_epsilon = _spent_epsilon(model, group, log_ratios, noise)
+            self._spent_by_group[group] = spent_epsilon
+        spent = self._spent_by_group[group].evaluate(log_ratios)
+        savings = -np.diff(spent) / np.diff(cohorts)
+        # They fall with the cohort, but for the error of the interpolation.
+        return _Steps(cohorts, np.minimum.accumulate(savings))
+
+
+def _kept_cohorts(
+    model: ErrorModel, group: int, noise_per_client: float
+) -> Floats | None:
+    """Cohorts that keep a group's budget, ascending; None if none does.
 
     Args:
-        model: the task with its slack, and noise curves.
-        best: the allocation of least error.
+        model: the task with its noise curves.
+        group: index of the group.
+        noise_per_client: its noise multiplier over its cohort.
     """
-    cohorts = best.cohorts
-    if len(cohorts) > _MOST_GROUPS:
-        return cohorts
-    for _ in range(_PASSES):
-        nu = allowed_noise(model, best, cohorts)
-        following = _filled(model, best.weights, nu)
-        if following is None:
-            break
-        cohorts = following
-    return cohorts
+    task = model.task
+    low = task.limits.min_cohorts[group]
+    high = task.limits.max_cohorts[group]
+    cohorts = np.geomspace(low, high, _STEPS + 1)
+    ratios = cohorts / task.clients[group]
+    calibrated = NoiseCurves([model.curves.curves[group]]).evaluate(ratios[None, :])
+    log_surplus = np.log(noise_per_client * cohorts / calibrated.noise[0])
+    if log_surplus[-1] < 0:
+        return None
+    # From the first cohort that keeps the budget, all do. It lies between two of them.
+    first_kept = int(np.argmax(log_surplus >= 0))
+    start = cohorts[first_kept]
+    if first_kept > 0:
+        deficit = log_surplus[first_kept - 1]
+        share = log_surplus[first_kept] / (log_surplus[first_kept] - deficit)
+        start *= (cohorts[first_kept - 1] / start) ** share
+    return np.append(start, cohorts[first_kept + 1 :])
 
 
 class _Steps(NamedTuple):
@@ -94,85 +179,51 @@ class _Steps(NamedTuple):
     savings: Floats
 
 
-def _steps(model: ErrorModel, group: int, weight: float, nu: float) -> _Steps | None:
-    """The cohorts of a group at a noise of the mean; None where none keeps the budget.
+@dataclass(frozen=True)
+class _SpentEpsilon:
+    """Estimated epsilon of a group as its cohort and its noise grow alike.
+
+    Attributes:
+        epsilon: the budget.
+        middle: log q in the middle of the interpolated range.
+        half: half of its width in log q.
+        coefficients: of Chebyshev's polynomials on the range as [-1, 1]; their sum is
+            the logarithm of what is spent over the budget.
+    """
+
+    epsilon: float
+    middle: float
+    half: float
+    coefficients: Floats
+
+    def evaluate(self, log_ratios: Floats) -> Floats:
+        """Epsilon at logarithms of sampling ratios, of the same shape."""
+        x = (log_ratios - self.middle) / self.half
+        log_spent = np.polynomial.chebyshev.chebval(x, self.coefficients)
+        return np.asarray(self.epsilon * np.exp(log_spent))
+
+
+def _spent_epsilon(
+    model: ErrorModel, group: int, log_ratios: Floats, noise: Floats
+) -> _SpentEpsilon:
+    """Spending interpolated through the estimates at Chebyshev's nodes.
 
     Args:
         model: the task with its noise curves.
         group: index of the group.
-        weight: of the group (w).
-        nu: noise multiplier of the mean.
+        log_ratios: log q, ascending, shape (ratios,).
+        noise: sigma at each of them, shape (ratios,).
     """
-    task = model.task
-    low = task.limits.min_cohorts[group]
-    high = task.limits.max_cohorts[group]
-    cohorts = np.geomspace(low, high, _STEPS + 1)
-    ratios = cohorts / task.clients[group]
-    calibrated = NoiseCurves([model.curves.curves[group]]).evaluate(ratios[None, :])
-    log_surplus = np.log(nu * cohorts / weight / calibrated.noise[0])
-    if log_surplus[-1] < 0:
-        return None
-    # From the first cohort that keeps the budget, all do. It lies between two of them.
-    first_kept = int(np.argmax(log_surplus >= 0))
-    start = cohorts[first_kept]
-    if first_kept > 0:
-        deficit = log_surplus[first_kept - 1]
-        share = log_surplus[first_kept] / (log_surplus[first_kept] - deficit)
-        start *= (cohorts[first_kept - 1] / start) ** share
-    cohorts = np.append(start, cohorts[first_kept + 1 :])
-    if len(cohorts) == 1 or cohorts[0] == cohorts[-1]:
-        return _Steps(cohorts[:1], np.zeros(0))
-    noise = nu * cohorts / weight
-    spent = _spent_epsilons(model, group, cohorts / task.clients[group], noise)
-    savings = -np.diff(spent) / np.diff(cohorts)
-    # They fall with the cohort, but for the error of the interpolation.
-    return _Steps(cohorts, np.minimum.accumulate(savings))
-
-
-def _filled(model: ErrorModel, weights: Floats, nu: float) -> Floats | None:
-    """The cohorts of least spending at a noise of the mean; None where none keep it."""
-    groups: list[_Steps] = []
-    for group, weight in enumerate(weights):
-        steps = _steps(model, group, float(weight), nu)
-        if steps is None:
-            return None
-        groups.append(steps)
-    cohorts = np.array([steps.cohorts[0] for steps in groups])
-    unfilled = model.task.problem.cohort - float(cohorts.sum())
-    if unfilled < 0:
-        return None
-
-    # The clients that are left take the steps that save most.
-    owners = np.repeat(np.arange(len(groups)), [len(g.savings) for g in groups])
-    order = np.argsort(-np.concatenate([g.savings for g in groups]), kind="stable")
-    widths = np.concatenate([np.diff(g.cohorts) for g in groups])[order]
-    earlier = np.cumsum(widths) - widths
-    clients = np.clip(unfilled - earlier, 0.0, widths)
-    np.add.at(cohorts, owners[order], clients)
-    return cohorts
-
-
-def _spent_epsilons(
-    model: ErrorModel, group: int, ratios: Floats, noise: Floats
-) -> Floats:
-    """Estimated epsilon of a group, shape (ratios,).
-
-    By a polynomial in log q through the estimates at Chebyshev's nodes.
-    """
-    task = model.task
     budget = model.curves.curves[group].budget
-    log_ratios = np.log(ratios)
     middle = (log_ratios[0] + log_ratios[-1]) / 2
     half = (log_ratios[-1] - log_ratios[0]) / 2
-    places = np.cos(np.pi * (np.arange(_NODES) + 0.5) / _NODES)
-    spent: list[float] = []
-    for log_ratio in middle + half * places:
-        log_noise = np.interp(log_ratio, log_ratios, np.log(noise))
-        spent_part, _ = log_excess(
-            budget, math.exp(log_ratio), float(log_noise), task.accountant, None
-        )
-        spent.append(min(max(spent_part, _LEAST_LOG_SPENT), 0.0))
-    coefficients = np.polynomial.chebyshev.chebfit(places, spent, _NODES - 1)
-    x = (log_ratios - middle) / half
-    log_spent = np.polynomial.chebyshev.chebval(x, coefficients)
-    return np.asarray(budget.epsilon * np.exp(log_spent))
+    nodes = np.cos(np.pi * (np.arange(_NODES) + 0.5) / _NODES)
+    log_spent: list[float] = []
+    for log_ratio in middle + half * nodes:
+        log_noise = float(np.interp(log_ratio, log_ratios, np.log(noise)))
+        ratio = math.exp(log_ratio)
+        excess, _ = log_excess(budget, ratio, log_noise, model.task.accountant, None)
+        log_spent.append(min(max(excess, _LEAST_LOG_SPENT), 0.0))
+    fitted = np.polynomial.chebyshev.chebfit(nodes, log_spent, _NODES - 1)
+    coefficients = np.asarray(fitted, dtype=float)
+    return _SpentEpsilon(budget.epsilon, float(middle), float(half), coefficients)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from privplan.planning.descent import local_minimum
 from privplan.planning.dual_bound import relative_gap
 from privplan.planning.error import Allocation, mean_noise_multiplier, terms
-from privplan.planning.frugal import allowed_noise, cheaper_cohorts
+from privplan.planning.frugal import CheaperCohorts, allowed_noise
 from privplan.planning.noise import GUARANTEE, least_noise
 from privplan.planning.noise_curves import NoiseCurve, NoiseCurves, curves_of
 from privplan.planning.noise_jumps import on_one_side
@@ -101,8 +101,9 @@ def _frugal(model: ErrorModel, cohorts: Floats, status: str) -> Allocation | Non
     """
     places = _RefinedPlaces(model.task, model.curves)
     best = model.allocation(cohorts, model.noise(cohorts), status)
+    cheaper = CheaperCohorts(best)
     for _ in range(_REFINEMENTS):
-        cohorts = cheaper_cohorts(model, best)
+        cohorts = cheaper.search(model)
         refined_model = places.refine(model, cohorts)
         if refined_model is model:
             break
