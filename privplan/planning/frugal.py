@@ -22,14 +22,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privplan.planning.error import Allocation, error_terms, terms
 from privplan.planning.noise import log_excess
-from privplan.planning.noise_curves import NoiseCurves
 from privplan.planning.task import ErrorModel
 
 Floats = NDArray[np.float64]
@@ -43,7 +41,7 @@ _PASSES = 2
 _MARGIN = 0.01
 # Cohorts at which an accountant says what a group spends: its logarithm is nearly a
 # parabola in that of the cohort.
-_NODES = 5
+_NODES = 4
 _LEAST_LOG_SPENT = math.log(1e-3)  # spending less of a budget is as good as nothing
 # With more groups their cohorts stay, since an accountant would be asked too often.
 _MOST_GROUPS = 50
@@ -71,7 +69,7 @@ class CheaperCohorts:
     def __init__(self, best: Allocation) -> None:
         """Start from the allocation of least error."""
         self._best = best
-        self._spent_by_group: dict[int, _SpentEpsilon] = {}
+        self._spent_by_group: dict[int, _SpentCurve] = {}
 
     def search(self, model: ErrorModel) -> Floats:
         """The cohorts by the noise curves of a model, shape (groups,).
@@ -92,95 +90,71 @@ class CheaperCohorts:
 
     def _filled(self, model: ErrorModel, nu: float) -> Floats | None:
         """The cohorts of least spending at a noise of the mean, if any keep it."""
-        groups: list[_Steps] = []
-        for group in range(len(self._best.weights)):
-            steps = self._steps(model, group, nu)
-            if steps is None:
-                return None
-            groups.append(steps)
-        cohorts = np.array([steps.cohorts[0] for steps in groups])
+        noise_per_client = nu / self._best.weights
+        cohorts = _least_cohorts(model, noise_per_client)
         unfilled = model.task.problem.cohort - float(cohorts.sum())
-        if unfilled < 0:
+        if not unfilled >= 0:
             return None
 
         # The clients that are left take the steps that save most.
-        owners = np.repeat(np.arange(len(groups)), [len(g.savings) for g in groups])
-        order = np.argsort(-np.concatenate([g.savings for g in groups]), kind="stable")
-        widths = np.concatenate([np.diff(g.cohorts) for g in groups])[order]
+        largest = np.minimum(model.task.limits.max_cohorts, cohorts + unfilled)
+        steps = np.geomspace(cohorts, largest, _STEPS + 1, axis=1)
+        widths = np.zeros((len(cohorts), _STEPS))
+        savings = np.zeros_like(widths)
+        for group in np.flatnonzero(largest > cohorts).tolist():
+            noise = noise_per_client[group] * steps[group]
+            spent = self._spent_epsilons(model, group, steps[group], noise)
+            widths[group] = np.diff(steps[group])
+            # They fall with the cohort, but for the error of the interpolation.
+            savings[group] = np.minimum.accumulate(-np.diff(spent) / widths[group])
+        order = np.argsort(-savings.ravel(), kind="stable")
+        widths = widths.ravel()[order]
         earlier = np.cumsum(widths) - widths
-        clients = np.clip(unfilled - earlier, 0.0, widths)
-        np.add.at(cohorts, owners[order], clients)
-        return cohorts
+        np.add.at(cohorts, order // _STEPS, np.clip(unfilled - earlier, 0.0, widths))
+        return np.minimum(cohorts, largest)
 
-    def _steps(self, model: ErrorModel, group: int, nu: float) -> _Steps | None:
-        """A group's cohorts at a noise of the mean; None if none keeps the budget.
-
-        Args:
-            model: the task with its noise curves.
-            group: index of the group.
-            nu: noise multiplier of the mean.
-        """
-        noise_per_client = nu / float(self._best.weights[group])
-        cohorts = _kept_cohorts(model, group, noise_per_client)
-        if cohorts is None:
-            return None
-        if len(cohorts) == 1 or cohorts[0] == cohorts[-1]:
-            return _Steps(cohorts[:1], np.zeros(0))
-
+    def _spent_epsilons(
+        self, model: ErrorModel, group: int, cohorts: Floats, noise: Floats
+    ) -> Floats:
+        """Estimated epsilon of a group, of the shape of ``cohorts``."""
         log_ratios = np.log(cohorts / model.task.clients[group])
         if group not in self._spent_by_group:
-            noise = noise_per_client * cohorts
-            spent_epsilon = _spent_epsilon(model, group, log_ratios, noise)
-            self._spent_by_group[group] = spent_epsilon
-        spent = self._spent_by_group[group].evaluate(log_ratios)
-        savings = -np.diff(spent) / np.diff(cohorts)
-        # They fall with the cohort, but for the error of the interpolation.
-        return _Steps(cohorts, np.minimum.accumulate(savings))
+            curve = _spent_curve(model, group, log_ratios, np.log(noise))
+            self._spent_by_group[group] = curve
+        return self._spent_by_group[group].evaluate(log_ratios)
 
 
-def _kept_cohorts(
-    model: ErrorModel, group: int, noise_per_client: float
-) -> Floats | None:
-    """Cohorts that keep a group's budget, ascending; None if none does.
+def _least_cohorts(model: ErrorModel, noise_per_client: Floats) -> Floats:
+    """The least cohorts that keep the budgets; NaN of a group in which none does.
 
     Args:
         model: the task with its noise curves.
-        group: index of the group.
-        noise_per_client: its noise multiplier over its cohort.
+        noise_per_client: noise multipliers over cohorts, shape (groups,).
     """
     task = model.task
-    low = task.limits.min_cohorts[group]
-    high = task.limits.max_cohorts[group]
-    cohorts = np.geomspace(low, high, _STEPS + 1)
-    ratios = cohorts / task.clients[group]
-    calibrated = NoiseCurves([model.curves.curves[group]]).evaluate(ratios[None, :])
-    log_surplus = np.log(noise_per_client * cohorts / calibrated.noise[0])
-    if log_surplus[-1] < 0:
-        return None
-    # From the first cohort that keeps the budget, all do. It lies between two of them.
-    first_kept = int(np.argmax(log_surplus >= 0))
-    start = cohorts[first_kept]
-    if first_kept > 0:
-        deficit = log_surplus[first_kept - 1]
-        share = log_surplus[first_kept] / (log_surplus[first_kept] - deficit)
-        start *= (cohorts[first_kept - 1] / start) ** share
-    return np.append(start, cohorts[first_kept + 1 :])
+    limits = task.limits
+    cohorts = np.geomspace(limits.min_cohorts, limits.max_cohorts, _STEPS + 1, axis=1)
+    calibrated = model.curves.evaluate(cohorts / task.clients[:, None]).noise
+    log_surplus = np.log(noise_per_client[:, None] * cohorts / calibrated)
 
-
-class _Steps(NamedTuple):
-    """Cohorts of a group that keep its budget, and what each client more saves.
-
-    Attributes:
-        cohorts: from the least one on, ascending.
-        savings: fall of the spent epsilon from each to the next, for each client.
-    """
-
-    cohorts: Floats
-    savings: Floats
+    smallest = np.full(len(cohorts), np.nan)
+    for group, surplus in enumerate(log_surplus):
+        if surplus[-1] < 0:
+            continue
+        # From the first cohort that keeps the budget, all do. It lies between two.
+        first_kept = int(np.argmax(surplus >= 0))
+        smallest[group] = cohorts[group, first_kept]
+        if first_kept > 0:
+            before = cohorts[group, first_kept - 1]
+            share = surplus[first_kept] / (
+                surplus[first_kept] - surplus[first_kept - 1]
+            )
+            smallest[group] *= (before / smallest[group]) ** share
+    return smallest
 
 
 @dataclass(frozen=True)
-class _SpentEpsilon:
+class _SpentCurve:
     """Estimated epsilon of a group as its cohort and its noise grow alike.
 
     Attributes:
@@ -203,16 +177,16 @@ class _SpentEpsilon:
         return np.asarray(self.epsilon * np.exp(log_spent))
 
 
-def _spent_epsilon(
-    model: ErrorModel, group: int, log_ratios: Floats, noise: Floats
-) -> _SpentEpsilon:
+def _spent_curve(
+    model: ErrorModel, group: int, log_ratios: Floats, log_noise: Floats
+) -> _SpentCurve:
     """Spending interpolated through the estimates at Chebyshev's nodes.
 
     Args:
         model: the task with its noise curves.
         group: index of the group.
         log_ratios: log q, ascending, shape (ratios,).
-        noise: sigma at each of them, shape (ratios,).
+        log_noise: log sigma at each of them, shape (ratios,).
     """
     budget = model.curves.curves[group].budget
     middle = (log_ratios[0] + log_ratios[-1]) / 2
@@ -220,10 +194,10 @@ def _spent_epsilon(
     nodes = np.cos(np.pi * (np.arange(_NODES) + 0.5) / _NODES)
     log_spent: list[float] = []
     for log_ratio in middle + half * nodes:
-        log_noise = float(np.interp(log_ratio, log_ratios, np.log(noise)))
+        node_noise = float(np.interp(log_ratio, log_ratios, log_noise))
         ratio = math.exp(log_ratio)
-        excess, _ = log_excess(budget, ratio, log_noise, model.task.accountant, None)
+        excess, _ = log_excess(budget, ratio, node_noise, model.task.accountant, None)
         log_spent.append(min(max(excess, _LEAST_LOG_SPENT), 0.0))
     fitted = np.polynomial.chebyshev.chebfit(nodes, log_spent, _NODES - 1)
     coefficients = np.asarray(fitted, dtype=float)
-    return _SpentEpsilon(budget.epsilon, float(middle), float(half), coefficients)
+    return _SpentCurve(budget.epsilon, float(middle), float(half), coefficients)

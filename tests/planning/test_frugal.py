@@ -126,14 +126,13 @@ def test_no_cohorts_within_the_slack_spend_less(frugal, best):
             compared += 1
             # A hundredth of the slack is left to the error of the noise curves.
             saved = 10.3 - sum(spent(frugal))
-            assert epsilons.sum() >= sum(spent(frugal)) - 0.02 * saved
+            assert epsilons.sum() >= sum(spent(frugal)) - 0.01 * saved
     assert compared >= 3
 
 
 def test_a_plan_says_what_it_leaves_and_what_that_would_buy(frugal, best):
-    medium, line = unspent_lines(frugal)
-    assert medium.startswith("groups.g1.epsilon: 1.7")
-    assert line.startswith("groups.g2.epsilon: 2.1")
+    (line,) = unspent_lines(frugal)
+    assert line.startswith("groups.g2.epsilon: 2.0")
     percent = float(line.rpartition("lower the noise by ")[2].rstrip("%"))
     lower = 100 * (1 - best.mean_noise_std / frugal.mean_noise_std)
     assert percent == pytest.approx(lower, abs=0.15)
