@@ -74,9 +74,13 @@ class OwnModel:
         faults = list(value_faults(module))
         if faults:
             raise InputError(faults)
-        if self.fix:
-            module = without_batch_norm(module)
-        return module.cpu().float().train()
+        try:
+            if self.fix:
+                module = without_batch_norm(module)
+            return module.cpu().float().train()
+        except RecursionError as error:
+            rule = "must not be a part of itself"
+            raise InputError.one("model", rule, error_line(error)) from None
 
     def parameters(self) -> int:
         """Number of trainable parameters, which a plan calls ``model.parameters``."""

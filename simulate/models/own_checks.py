@@ -120,6 +120,8 @@ def value_faults(module: nn.Module) -> Iterator[Fault]:
             rule = "must have values, not be on torch's meta device"
         elif value.is_complex() and value.requires_grad:
             rule = "must have real parameters, not complex ones"
+        elif value.isnan().any():
+            rule = "must have no NaN among its values, which equals nothing"
         else:
             continue
         names_by_rule.setdefault(rule, []).append(name)
@@ -299,21 +301,29 @@ def _state_of(module: nn.Module) -> dict[str, Any]:
     for part_name, part in module.named_modules():
         for name, value in vars(part).items():
             if name not in _OF_TORCH:
-                state[f"{part_name}.{name}".lstrip(".")] = _plain(value)
+                state[f"{part_name}.{name}".lstrip(".")] = _plain(value, {})
     return state
 
 
-def _plain(value: Any) -> Any:
-    """A plain value as text or nested lists, tensors hashed; None of another object."""
+def _plain(value: Any, met: dict[int, int]) -> Any:
+    """A plain value as text or nested lists, tensors hashed; None of another object.
+
+    Args:
+        value: of an attribute, or within one.
+        met: identities of the lists, tuples and tables so far to their number, which
+            stands for one that is met again, such as within itself.
+    """
     if isinstance(value, Tensor) and (value.is_meta or value.layout != torch.strided):
         return None
     if isinstance(value, Tensor):
         content = value.detach().cpu().contiguous().flatten().view(torch.uint8)
         return hashlib.sha256(content.numpy().tobytes()).hexdigest()
-    if isinstance(value, dict):
-        return [[_plain(key), _plain(item)] for key, item in value.items()]
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+    if isinstance(value, (dict, list, tuple)):
+        if id(value) in met:
+            return met[id(value)]
+        met[id(value)] = len(met)
+        items = [*value, *value.values()] if isinstance(value, dict) else value
+        return [_plain(item, met) for item in items]
     if isinstance(value, (bool, int, float, str)):
         return repr(value)
     return None

@@ -354,6 +354,27 @@ class _Watched(Net):
         self.first.register_forward_hook(store)
 
 
+class _Nested(Net):
+    """Has a list within itself, and counts its calls where asked to."""
+
+    def __init__(self, counts=False):
+        super().__init__()
+        self.counts = counts
+        self.table = {"calls": []}
+        self.table["itself"] = [self.table]
+
+    def forward(self, x):
+        if self.counts:
+            self.table["calls"].append(1)
+        return super().forward(x)
+
+
+class _PartOfItself(Net):
+    def __init__(self):
+        super().__init__()
+        self.whole = self
+
+
 class _Empty(Net):
     def __init__(self):
         super().__init__()
@@ -391,6 +412,8 @@ WRONG_MODELS = [
     ("model", _Remembering),
     ("model", _Empty),
     ("model", _Watched),
+    ("model", _PartOfItself),
+    ("model", lambda: _Nested(counts=True)),
     ("model", lambda: nn.Linear(5, 2)),
     ("model", lambda: nn.Linear(4, 1)),
     ("model", lambda: nn.Flatten(0)),
@@ -410,8 +433,40 @@ def test_wrong_models_are_refused(solved, tmp_path, field, model):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_module_may_constrain_its_weights(solved, tmp_path):
-    options = {"model": _Constrained, "data": data(), "folder": tmp_path / "run"}
+def _with_value(name, value):
+    module = Net()
+    module.register_buffer("mask", torch.zeros(2))
+    module.get_buffer("mask")[0] = -math.inf
+    tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    tensors[name].data[0] = value
+    return module
+
+
+@pytest.mark.parametrize("name", ["scale", "mask"])
+def test_a_module_whose_values_are_no_numbers_is_refused_for_that(
+    solved, tmp_path, name
+):
+    with pytest.raises(InputError) as caught:
+        simulate.train(
+            solved,
+            model=_with_value(name, math.nan),
+            data=data(),
+            folder=tmp_path / "run",
+        )
+    [fault] = caught.value.faults
+    assert fault.rule.startswith("must have no NaN among its values")
+    assert name in str(fault)
+
+
+def test_a_mask_may_be_infinite():
+    x = default_rng(0).normal(size=(30, 4))
+    dataset, _ = simulate.Data(x, np.arange(30) % 2).prepared(())
+    assert OwnModel(_with_value("mask", -math.inf), {}, "m").model("m", dataset)
+
+
+@pytest.mark.parametrize("module", [_Constrained, _Nested])
+def test_a_module_may_constrain_its_weights_or_hold_itself(module, solved, tmp_path):
+    options = {"model": module, "data": data(), "folder": tmp_path / "run"}
     verdict = simulate.train(solved, **options).verdict
     assert verdict.outcome == "kept"
     assert verdict.level == "executed"
