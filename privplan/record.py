@@ -141,7 +141,8 @@ class Residual(Value):
 
     Attributes:
         sum_squares: sum of its squares over all coordinates.
-        along_sum: its part along the sum; None where the sum is zero, or is not known.
+        along_sum: its part along the sum, or along a fixed direction where the sum is
+            zero; None where it is not known.
     """
 
     sum_squares: NonNegative

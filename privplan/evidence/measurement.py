@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
@@ -85,6 +86,22 @@ def measure_noise(
         block_squares=block_squares,
         projections=projections,
     )
+
+
+def along_sum(product: float, sum_norm: float, residual: np.ndarray) -> float:
+    """The part of a residual along the sum, standard normal in units of the noise.
+
+    A sum of exactly zero, whose updates cancel, has no direction; any that is fixed
+    serves the tests as well, and all coordinates have the same part in this one.
+
+    Args:
+        product: inner product of residual and sum.
+        sum_norm: norm of the sum.
+        residual: the release minus the sum [n].
+    """
+    if sum_norm > 0:
+        return product / sum_norm
+    return float(residual.sum()) / math.sqrt(len(residual))
 
 
 def measured_parts(z: np.ndarray, release: str) -> tuple[np.ndarray, np.ndarray]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from privplan.accounting.release import GAUSSIAN
 from privplan.errors import InputError
-from privplan.evidence.measurement import measure_noise
+from privplan.evidence.measurement import along_sum, measure_noise
 from privplan.evidence.noise import NoiseEvidence
 from privplan.guard.open_round import GroupTotal
 from privplan.guard.vectors import keep_largest
@@ -285,10 +285,10 @@ class SeenNoise:
         self, record: ReleaseRecord, updates: Updates, drawn: Drawn
     ) -> ReleaseRecord:
         """The line with what was seen: cohorts, norms, the noise, and what it left."""
-        norm = self._sum_norm
-        along_sum = float(self.residual @ self.exact_sum) / norm if norm > 0 else None
+        product = float(self.residual @ self.exact_sum)
         residual = Residual(
-            sum_squares=float(np.square(self.residual).sum()), along_sum=along_sum
+            sum_squares=float(np.square(self.residual).sum()),
+            along_sum=along_sum(product, self._sum_norm, self.residual),
         )
         shares = tuple(
             _with_cohort(share, updates.get(share.group), drawn[share.group])

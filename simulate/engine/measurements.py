@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from privplan.errors import InputError
-from privplan.evidence.measurement import measure_noise
+from privplan.evidence.measurement import along_sum, measure_noise
 from privplan.plan import GroupPlan
 from privplan.record import Residual
 from privplan.streams import Purpose, mask_digest
@@ -104,10 +104,12 @@ def _measured(
             sum_norm=sum_norm,
             layers=layers if sum(layers) == len(residual) else (),
         )
-    along_sum = product / sum_norm if sum_norm > 0 else None
     changes = {
         "support": support,
-        "residual": Residual(sum_squares=sum_squares, along_sum=along_sum),
+        "residual": Residual(
+            sum_squares=sum_squares,
+            along_sum=along_sum(product, sum_norm, residual.numpy()),
+        ),
     }
     return replace(release, record=record.model_copy(update=changes), noise=noise)
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from privplan.discrete_gaussian import discrete_gaussian
+from privplan.evidence.measurement import along_sum
 from privplan.record import ReleaseRecord, Residual
 from simulate.models.basis import clients_at_once
 from simulate.models.modular import forget
@@ -199,13 +200,13 @@ def _with_evidence(
     if not world.recipe.noisy:
         return line.record.model_copy(update={"shares": shares})
 
-    length = float(total.norm())
-    along_sum = float(residual @ total) / length if length else None
+    product = float(residual @ total)
+    part = along_sum(product, float(total.norm()), residual.numpy())
     sum_squares = float(residual @ residual)
     changes = {
         "shares": shares,
         "noise_sum_squares": float(np.square(noise).sum()),
-        "residual": Residual(sum_squares=sum_squares, along_sum=along_sum),
+        "residual": Residual(sum_squares=sum_squares, along_sum=part),
     }
     return line.record.model_copy(update=changes)
 
