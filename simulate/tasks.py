@@ -22,6 +22,7 @@ from torch.nn import functional
 from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.streams import Purpose, stream
+from simulate.data.own_arrays import size_faults
 from simulate.data.partition.clients import ClientPartition
 from simulate.data.user_code import error_line
 from simulate.models.objective import CROSS_ENTROPY, Loss, Objective, fitted
@@ -244,12 +245,9 @@ def targets_of(task: str, y: Any, records: Tensor) -> tuple[Tensor, Tensor]:
         raise InputError.one(
             "data.y", f"must have shape {shape} for {task}", tuple(targets.shape)
         )
-    finite = targets.isfinite()
-    if not finite.all():
-        row = int((~finite).nonzero()[0, 0])
-        raise InputError.one(
-            "data.y", "must be finite", f"NaN or infinity in row {row}"
-        )
+    faults = list(size_faults("data.y", targets))
+    if faults:
+        raise InputError(faults)
     if task != "regression" and not ((targets == 0) | (targets == 1)).all():
         wrong = targets[(targets != 0) & (targets != 1)][0]
         raise InputError.one("data.y", f"must be 0 or 1 for {task}", float(wrong))

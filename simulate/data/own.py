@@ -27,6 +27,7 @@ from simulate.data.own_arrays import (
     names_of,
     pairs_of,
     records_of,
+    size_faults,
 )
 from simulate.data.partition.clients import Partition
 from simulate.signatures import hints_of, require_types
@@ -533,10 +534,7 @@ def _value_faults(data: Data) -> Iterator[Fault]:
     if classes is not None and data.task != MULTI_CLASS:
         yield Fault("data.classes", f"is only for {MULTI_CLASS}", classes)
     if data.records.is_floating_point():
-        finite = data.records.flatten(1).isfinite().all(1)
-        if not finite.all():
-            row = int((~finite).nonzero()[0])
-            yield Fault("data.x", "must be finite", f"NaN or infinity in row {row}")
+        yield from size_faults("data.x", data.records)
     yield from _code_faults(data)
     yield from _look_alikes(data)
     if data._labels.dtype.kind == "i" and classes is None:

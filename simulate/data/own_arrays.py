@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from privplan.errors import InputError
+from privplan.errors import Fault, InputError
 
+LARGEST = 1e18
+"""Largest size of a number: 340 squares of it add up in float32. Near the end of float32,
+sums in one order overflow and those in another do not, and neither is wrong."""
 # Records of a data set that are read twice: random changes show in nearly every one.
 _READ_TWICE = 16
 # Classes that a line names.
 _MOST_CLASSES = 20
+
+
+def size_faults(where: str, values: Tensor) -> Iterator[Fault]:
+    """The first row [n, ...] with a number that training cannot take."""
+    unusable = (~(values.abs() <= LARGEST)).nonzero()  # as NaN is, too
+    if len(unusable):
+        rule = (
+            f"must be finite and at most {LARGEST:g} in size, so that float32 holds "
+            "sums of squares"
+        )
+        row = int(unusable[0, 0])
+        yield Fault(where, rule, f"NaN, infinity or a larger number in row {row}")
 
 
 def named_classes_hint(labels: Sequence[int]) -> str:

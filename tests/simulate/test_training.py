@@ -206,6 +206,9 @@ def test_a_torch_dataset_gives_the_same_records(solved):
 WRONG_DATA = [
     ("data.y", {"y": np.zeros(399, int)}),
     ("data.x", {"x": np.full((400, 4), np.nan)}),
+    ("data.x", {"x": np.full((400, 4), 2e18)}),
+    ("data.x", {"x": np.full((400, 4), 1e300)}),
+    ("data.y", {"y": np.full(400, 2e18), "task": "regression"}),
     ("data.x", {"x": np.zeros(400)}),
     ("data.x", {"x": [[1.0], [2.0, 3.0]]}),
     ("data.y", {"y": np.full(400, 0.5)}),
