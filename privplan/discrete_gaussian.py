@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import decimal
 import math
+from collections.abc import Iterable
 from decimal import Decimal
 from fractions import Fraction
 from functools import cache
@@ -33,6 +34,9 @@ from privplan.errors import InputError
 
 # The standard deviation is at least 2^BITS and below 2^(BITS + 1) steps of the grid.
 BITS = 36
+# Coarsest grid that is drawn on: the precision of updates of 256 in float32. Whatever
+# training does within a step leaves no trace, in the model or for a verifier.
+COARSEST = 2.0**-16
 # Scale up to which the evaluation below is within its error bound.
 LARGEST = 1 << 42
 # Values of |Y| beyond so many deviations are compared exactly.
@@ -196,6 +200,23 @@ def discrete_gaussian(
 def grid_of(std: float) -> float:
     """The step of the grid for noise of a standard deviation: a power of two."""
     return float(2.0 ** (math.frexp(std)[1] - 1 - BITS))
+
+
+def grid_fault(noise_multipliers: Iterable[float], clipping_norm: float) -> str | None:
+    """The rule that noise on a grid too coarse for updates breaks; None otherwise.
+
+    Args:
+        noise_multipliers: of all groups, in units of the clipping norm.
+        clipping_norm: of the plan.
+    """
+    if grid_of(max(noise_multipliers) * clipping_norm) <= COARSEST:
+        return None
+    limit = COARSEST * 2 ** (BITS + 1)
+    return (
+        "must not be secure-discrete where the clipping norm times a noise multiplier "
+        f"is {limit:.3g} or more: updates are rounded to 1/2^{BITS} of that, and usual "
+        "ones are lost"
+    )
 
 
 def scale_for(std: float) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privplan.discrete_gaussian import grid_of
+from privplan.discrete_gaussian import grid_fault, grid_of
 from privplan.errors import Fault, InputError
 from privplan.plan import GroupPlan
 from privplan.secure_stream import NoiseKey
@@ -137,7 +137,11 @@ class Experiment:
         if not mechanism.noisy or mechanism.release_client is not None:
             rule = "must not be secure-discrete without noise on sums"
             yield Fault("noise", rule, self.algorithm.name)
-        excluded = self.algorithm.plan.spec.excludes_use("secure-discrete")
+        plan = self.algorithm.plan
+        multipliers = [group.noise_multiplier for group in plan.groups]
+        excluded = plan.spec.excludes_use("secure-discrete") or grid_fault(
+            multipliers, plan.spec.clipping_norm
+        )
         if excluded is not None:
             yield Fault("noise", excluded, "secure-discrete")
 

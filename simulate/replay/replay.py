@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from privplan.discrete_gaussian import grid_fault
 from privplan.errors import InputError
 from privplan.evidence.clients import clients_digest, read_clients
 from privplan.evidence.replay import ReplayReport
@@ -186,6 +187,11 @@ class Replay:
         if noise == "secure-discrete" and self.record.noise != "secure":
             rule = "must be secure under noise of whole numbers"
             raise InputError.one("noise", rule, self.record.noise)
+        is_discrete = noise == "secure-discrete" and recipe.noisy
+        multipliers = [group.noise_multiplier for group in self.plan.groups]
+        too_coarse = grid_fault(multipliers, self.plan.spec.clipping_norm)
+        if is_discrete and too_coarse:
+            self.comparisons.lacks(f"what clients trained: noise {too_coarse}")
         secret = self.record.noise == "secure" and not key
         if secret:
             self.comparisons.skipped = OF_KEY
@@ -198,7 +204,7 @@ class Replay:
             seed=self.record.simulation_seed,
             key=key,
             secret=secret,
-            discrete=noise == "secure-discrete" and recipe.noisy,
+            discrete=is_discrete,
             scheme=settings.get("streams", 1),
         )
 

@@ -23,8 +23,10 @@ from privplan.verification.checks.regenerated_cohorts import cohorts_regenerated
 from privplan.verification.checks.regenerated_noise import noise_regenerated
 from privplan.verification.verify import judge, load_run
 from simulate.cli.replay import OPTIONS, given_again
+from simulate.engine import experiment
+from simulate.models.own import OwnModel
 from simulate.replay.replay import Replay
-from simulate.runs.request import Request
+from simulate.runs.request import Request, prepare
 from simulate.runs.run import execute
 from tests.command import answer, privplan, refused
 from tests.simulate.conftest import interrupt
@@ -269,6 +271,36 @@ def test_noise_of_whole_numbers_without_a_key_is_no_traceback(tmp_path):
     assert refused("replay", folder).startswith("noise: must be secure under noise of")
     failed = {check.name for check in judge(load_run(folder), 0).failed}
     assert "record" in failed
+
+
+def coarse_request(tmp_path):
+    """Noise so large that usual updates are less than a step of its grid."""
+    spec = {**yaml.safe_load(SPEC), "clipping_norm": 1e10}
+    return Request(
+        solve(Spec.parse(spec)),
+        "planned",
+        "own",
+        tmp_path / "run",
+        own_data=data(),
+        own_model=OwnModel(Net, {}, "Net"),
+        noise="secure-discrete",
+    )
+
+
+def test_a_grid_on_which_updates_are_lost_is_refused(tmp_path):
+    with pytest.raises(InputError, match="where the clipping norm times a noise"):
+        prepare(coarse_request(tmp_path))
+
+
+def test_a_run_on_a_grid_on_which_updates_are_lost_is_not_kept(tmp_path, monkeypatch):
+    """Whatever a client trains is rounded to zero, so that nothing tells of it."""
+    coarse = coarse_request(tmp_path)
+    monkeypatch.setattr(experiment, "grid_fault", lambda *arguments: None)
+    execute(coarse)
+    options = {OPTIONS: given_again(coarse)}
+    verdict = judge(load_run(coarse.folder), "all", options=options)
+    assert verdict.outcome == "kept"
+    assert verdict.level == "recorded"
 
 
 def test_a_sum_far_beyond_its_noise_is_kept_without_the_key(tmp_path):
