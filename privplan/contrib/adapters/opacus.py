@@ -258,6 +258,10 @@ class PlannedOptimizer(DPOptimizer):  # type: ignore[misc]
         if not self.noise_multiplier >= sigma:
             rule = f"must be {sigma:.9g} or more, as in the plan"
             raise InputError.one("noise_multiplier", rule, self.noise_multiplier)
+        inner = self.original_optimizer
+        if inner._optimizer_step_pre_hooks or inner._optimizer_step_post_hooks:
+            rule = "must have no hooks on its steps, which move weights without noise"
+            raise InputError.one("optimizer", rule, type(inner).__name__)
         for name, value in self._module.named_buffers():
             if not _is_copy(value, self._buffers.get(name)):
                 rule = "must have no buffers that training changes"

@@ -234,6 +234,26 @@ def test_a_step_hook_may_not_replace_the_noisy_gradient(tmp_path):
         assert torch.equal(flat(private.parameters()), before)
 
 
+@pytest.mark.parametrize("when", ["pre", "post"])
+def test_no_hook_moves_weights_in_a_step(when, tmp_path):
+    """It runs after the noisy gradient was compared, inside the step that is kept."""
+
+    def add_clear_sum(optimizer, *arguments):
+        for parameter in optimizer.param_groups[0]["params"]:
+            parameter.data -= parameter.summed_grad
+
+    with Guard(plan(), tmp_path) as guard:
+        private, stepper, batches = begun(guard)
+        getattr(stepper.original_optimizer, f"register_step_{when}_hook")(add_clear_sum)
+        inputs, labels = next(iter(batches))
+        torch.nn.functional.cross_entropy(private(inputs), labels).backward()
+        before = flat(private.parameters()).clone()
+        with pytest.raises(InputError, match="optimizer: must have no hooks on its st"):
+            stepper.step()
+        assert torch.equal(flat(private.parameters()), before)
+        assert guard.round == 1
+
+
 def test_training_ends_before_the_budget_is_exceeded(tmp_path):
     with Guard(plan(epsilon=1.8), tmp_path) as guard:
         assert 0 < len(train(guard)) < 20
