@@ -229,3 +229,17 @@ def test_after_the_first_release_its_length_stays(tmp_path, monkeypatch):
         opened.draw(2)
         with pytest.raises(InputError, match=f"must have {SIZE} numbers"):
             opened.add(2, "all", 3, np.ones(2))
+
+
+def test_a_run_whose_updates_cancel_exactly_is_kept(tmp_path):
+    """A sum of zero has no direction, along which a part of the noise is tested."""
+    everybody = plan_of({"all": (20, 50.0, 1.0, 20.0)}, 3, sampling="full")
+    with Guard(everybody, tmp_path) as opened:
+        for round_ in opened.rounds():
+            for client in opened.draw(round_).clients["all"]:
+                sent = np.ones(SIZE)
+                opened.add(round_, "all", client, sent if client % 2 else -sent)
+            assert not opened.total("all").total.any()
+            opened.release(round_)
+            opened.record(round_)
+    assert opened.verdict().outcome == "kept"
