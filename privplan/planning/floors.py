@@ -13,7 +13,7 @@ from privplan.errors import PrivplanError
 from privplan.plan import Plan
 from privplan.planning.choices import task_of
 from privplan.planning.problem import least_shares, problem_of
-from privplan.planning.recipe import relative_noise_of
+from privplan.planning.recipe import relative_noise, relative_noise_of
 from privplan.planning.search import estimated
 from privplan.planning.task import Task
 from privplan.spec.planning import is_objective
@@ -49,7 +49,7 @@ class FloorPrice:
 def floor_prices(plan: Plan) -> list[FloorPrice]:
     """The price of each floor that decides a weight, in the order of the groups.
 
-    Noise is that of the noise curves, within 1e-3.
+    Noise without a floor is that of the noise curves, within 1e-3.
     """
     spec = plan.spec
     is_chosen = spec.unit == "client" and spec.weighting == "optimal"
@@ -59,17 +59,12 @@ def floor_prices(plan: Plan) -> list[FloorPrice]:
     problem = problem_of(spec)
     task = task_of(spec, problem)
     floors = task.limits.min_weights
-    allocation = estimated(task)
-    noise = relative_noise_of(spec, allocation)
+    noise = relative_noise(plan)
 
     prices: list[FloorPrice] = []
-    for index, group in enumerate(spec.groups):
-        if (
-            not 0
-            < floors[index]
-            <= allocation.weights[index]
-            <= (_AT_FLOOR * floors[index])
-        ):
+    for index, group in enumerate(plan.groups):
+        is_at_floor = group.weight <= _AT_FLOOR * floors[index]
+        if not is_at_floor or floors[index] == 0:
             continue
         factor = noise / relative_noise_of(spec, estimated(_without(task, index)))
         remedies = tuple(_remedies(spec, index)) if factor >= DEAR else ()
