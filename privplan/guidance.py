@@ -63,8 +63,13 @@ def _answer(owner: Any, name: str) -> str | None:
     as_data = _as_data(kind, name)
     if as_data:
         return as_data
-    if "names" in public and owner is not kind and name in owner.names:
-        return f"[{name!r}]"
+    if "names" in public and owner is not kind and owner:
+        if name in owner.names:
+            return f"[{name!r}]"
+        # What its parts have is asked of one of them.
+        of_part = _answer(owner[0], name) or ""
+        if of_part.startswith("."):
+            return f"[{owner.names[0]!r}]{of_part}"
     # A plan does not repeat what its spec says.
     fields = getattr(type(getattr(owner, "spec", None)), "model_fields", ())
     field = meaning(name, fields)
@@ -85,9 +90,15 @@ def part_in_brackets(owner: Any, key: object) -> str:
     """What to write for a part of a value that has none in brackets."""
     if key in getattr(type(owner), "model_fields", ()):
         return f"; write .{key}"
-    if "groups" in public_names(owner):
+    public = public_names(owner)
+    if not isinstance(key, str):
+        return f"; it has {', '.join(public)}"
+    # Groups in a mapping are by client.
+    if "groups" in public and "names" in public_names(owner.groups):
         return f"; write .groups[{key!r}]"
-    return _instead(owner, str(key))
+    if "spent" in public:
+        return f"; write .spent({key!r})"
+    return _instead(owner, key)
 
 
 def _as_data(kind: type, name: str) -> str | None:
@@ -116,7 +127,8 @@ def _written(owner: Any, name: str) -> str:
     if inspect.ismodule(owner):
         return example(getattr(owner, name)) or f"{place}.{name}"
     member = inspect.getattr_static(owner, name)
-    is_method = inspect.isroutine(member) and not isinstance(member, cached_property)
+    is_routine = inspect.isroutine(member) or isinstance(member, CalledFirst)
+    is_method = is_routine and not isinstance(member, cached_property)
     if not is_method:
         return f"{place}.{name}"
     called = getattr(owner, name)
@@ -156,6 +168,9 @@ def public_names(owner: Any) -> list[str]:
         return list(getattr(owner, "__all__", dir(owner)))
     names = {name for name in dir(owner) if not name.startswith("_")}
     names.difference_update(dir(import_module("pydantic").BaseModel), dir(tuple))
+    kind = owner if isinstance(owner, type) else type(owner)
+    if issubclass(kind, str):
+        names.difference_update(dir(str))
     return sorted(names)
 
 
@@ -166,8 +181,11 @@ def _kind(owner: Any) -> str:
 
 
 def example(function: Callable[..., Any]) -> str | None:
-    """The call of a function in the first example of its docstring, on one line."""
-    call = rf">>> .*?(\w+\.{function.__name__}\((?:[^()]|\([^()]*\))*\))"
+    """The call of a function in the first example of its docstring, on one line.
+
+    What it returns may be called in turn.
+    """
+    call = rf">>> .*?(\w+\.{function.__name__}(?:\((?:[^()]|\([^()]*\))*\))+)"
     match = re.search(call, function.__doc__ or "")
     if match is None:
         return None
@@ -215,7 +233,23 @@ class GuidedKind(type):
     if not TYPE_CHECKING:
 
         def __getattr__(cls, name: str) -> Any:
-            raise NoSuchNameError(cls, name)
+            try:
+                # Members of enumerations, private attributes of pydantic.
+                return super().__getattr__(name)
+            except AttributeError:
+                raise NoSuchNameError(cls, name) from None
+
+
+class GuidedName:
+    """A name as a value, whose own missing names say what to write."""
+
+    __slots__ = ()
+
+    # A type checker would take every name to be there.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise NoSuchNameError(self, name)
 
 
 def _ordered(owner: Any, other: Any, compare: Callable[[Any], Any]) -> Any:
@@ -286,6 +320,17 @@ class Guided(metaclass=GuidedKind):
 
         def __float__(self) -> float:
             raise TypeError(f"{_kind(self)} is no number{_numbers(self)}")
+
+        def __round__(self, digits: int = 0) -> float:
+            raise TypeError(f"{_kind(self)} is no number{_numbers(self)}")
+
+        def __format__(self, form: str) -> str:
+            try:
+                return format(str(self), form)
+            except ValueError:
+                # A form of numbers, such as .2f.
+                rule = f"{_kind(self)} is no number{_numbers(self)}"
+                raise TypeError(rule) from None
 
         def __getattr__(self, name: str) -> Any:
             try:
@@ -504,23 +549,28 @@ class _Uncalled(partial[Any]):
 
     def __getattr__(self, name: str) -> Any:
         method = self.func.__name__
-        hint = f"write .{method}().{name}"
+        hint = purpose(name) or f"write .{method}().{name}"
         raise AttributeError(f"{method} is a method and has no {name!r}; {hint}")
 
+    def __getitem__(self, key: object) -> Any:
+        method = self.func.__name__
+        raise TypeError(f"{method} is a method; write .{method}({key!r})")
 
-class _CalledFirst:
+
+class CalledFirst:
     """A method whose value users expect where they leave out its brackets."""
 
     def __init__(self, method: Callable[..., Any]) -> None:
-        self._method = method
+        # As class methods call what they wrap.
+        self.__func__ = method
 
     def __get__(self, owner: object, kind: type | None = None) -> Any:
-        return self._method if owner is None else _Uncalled(self._method, owner)
+        return self.__func__ if owner is None else _Uncalled(self.__func__, owner)
 
 
 def called_first(method: F) -> F:
     """The method, which says that it is called where a part of its value is asked."""
-    return _CalledFirst(explained_call(method))  # type: ignore[return-value]
+    return CalledFirst(explained_call(method))  # type: ignore[return-value]
 
 
 def _plain_number(value: Any) -> Any:

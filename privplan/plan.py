@@ -30,7 +30,7 @@ from privplan.accounting.release import (
 from privplan.errors import Fault, InputError
 from privplan.file_kinds import PLAN, refuse_other_kind
 from privplan.files import load_json, read_text, write_text
-from privplan.guidance import checked_call
+from privplan.guidance import called_first, checked_call
 from privplan.laws.rank_one import RankOneFactors
 from privplan.presenter import presenter
 from privplan.promise import require_certified
@@ -660,6 +660,7 @@ class Plan(Shown, Checked):
                 return segment.sampling_ratio, segment.noise_multiplier
         return group.sampling_ratio, group.noise_multiplier
 
+    @called_first
     def history(self, group: GroupPlan | str) -> History:
         """What the unit that a group's budget protects will have been part of.
 

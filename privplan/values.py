@@ -50,9 +50,9 @@ from pydantic_core import CoreSchema, core_schema
 from privplan.errors import Fault, InputError, did_you_mean, one_of
 from privplan.guidance import (
     REPLACE,
+    CalledFirst,
     Guided,
     GuidedKind,
-    NoSuchNameError,
     part_in_brackets,
     place_in_spec,
 )
@@ -246,7 +246,7 @@ class Shown(Guided):
         return presenter().picture(self)
 
 
-class ValueKind(ModelMetaclass, GuidedKind):
+class ValueKind(GuidedKind, ModelMetaclass):
     """Classes of values, which say what to write instead of a wrong call or name."""
 
     def __call__(cls, *values: Any, **fields: Any) -> Any:  # noqa: N805
@@ -256,12 +256,6 @@ class ValueKind(ModelMetaclass, GuidedKind):
             passed = values or ", ".join(fields)
             raise InputError.one(f"{cls.__name__}(...)", rule, passed)
         return super().__call__(**fields)
-
-    def __getattr__(cls, name: str) -> Any:  # noqa: N805
-        try:
-            return super().__getattr__(name)  # type: ignore[misc]
-        except AttributeError:
-            raise NoSuchNameError(cls, name) from None
 
 
 class Value(Guided, BaseModel, metaclass=ValueKind):
@@ -299,6 +293,7 @@ class Value(Guided, BaseModel, metaclass=ValueKind):
         frozen=True,
         extra="forbid",
         protected_namespaces=(),
+        ignored_types=(CalledFirst,),
         allow_inf_nan=False,
         # Validators are built on first use: a command uses few of all values.
         defer_build=True,

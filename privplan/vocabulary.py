@@ -437,6 +437,8 @@ login user_name password token auth
     --address takes a SQLAlchemy address, with the name of its user
 until expiry expires ttl valid_until
     privplan book reserve PLAN --expires-days N
+verify.strict verify.fail verify.fail_on_broken verify.exit_code
+    the exit code is 0 only of a run that is kept: docs/reference/exit-codes.md
 start_date end_date since from_date
     privplan book show names all runs
 best best_params best_params_ winner best_trial best_run argmax rank ranking
@@ -537,10 +539,20 @@ History.parse History.load History.from_json History.from_list
     privplan.History([(privplan.Release(1.5, 0.02), 50)])
 groups.keys
     .names
+groups.get
+    ['strict']
+groups.to_frame groups.plot
+    .to_frame() or .plot() of the plan, spec, verdict or book that has them
+SamplingLaw.sampling_ratio
+    release.sampling_ratio, or plan.groups['strict'].sampling_ratio
+SamplingLaw.name SamplingLaw.value
+    str(law)
+ComparisonRow.scores
+    .accuracies
+ComparisonRow.seeds
+    [record.seed for record in row.records]
 groups.items groups.values
     for group in plan.groups
-groups.epsilon
-    plan.groups['strict'].epsilon
 Spec.epsilon
     spec.groups['strict'].epsilon
 Spec.to_yaml Spec.dump
@@ -558,7 +570,7 @@ Comparison.epsilon
 ComparisonRow.epsilon
     .spent('strict')
 Book.epsilon
-    book.spent('strict')[0].epsilon_upper
+    book.spent()['strict'].epsilon_upper
 History.epsilon
     privplan.account(history, delta=1e-5).epsilon
 Data.plain Data.save Data.to_json

@@ -99,6 +99,8 @@ class TrainedRun(Shown):
     def model(self) -> nn.Module:
         """The trained global model as a PyTorch module on the CPU, in evaluation mode.
 
+        >>> outputs = run.model()(records)
+
         It is computed from the releases in the run folder, as a verifier computes it. A
         run whose releases are too large to be stored hands out the model that it has in
         memory, with a warning that nothing has verified it.

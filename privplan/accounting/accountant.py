@@ -92,6 +92,12 @@ class Interval(Bounded):
     def __hash__(self) -> int:
         return hash((self.lower, self.upper))
 
+    def __add__(self, other: object) -> NoReturn:
+        rule = "epsilons are not added; write privplan.account(history + other_history"
+        raise TypeError(f"{rule}, delta=1e-5), which composes what both are of")
+
+    __radd__ = __add__
+
 
 class Accountant(Protocol):
     """Bounds the epsilon of a history.

@@ -25,7 +25,7 @@ from privplan.values import LARGEST_COUNT
 # The smallest tolerance of epsilon that can be met.
 LEAST_TOLERANCE = 1e-6
 
-Releases = History | Release | Iterable[Release | tuple[Release, int]]
+Releases = History | Release | Iterable[Release | History | tuple[Release, int]]
 
 
 def counted(release: Releases | None) -> list[tuple[Release, int]]:
@@ -43,6 +43,9 @@ def counted(release: Releases | None) -> list[tuple[Release, int]]:
         raise InputError.one("history", rule, release) from None
     counted = []
     for item in items:
+        if isinstance(item, History):
+            counted += list(item)
+            continue
         pair = (item, 1) if isinstance(item, Release) else item
         is_pair = isinstance(pair, tuple | list) and len(pair) == 2
         if not is_pair or not isinstance(pair[0], Release):

@@ -117,6 +117,11 @@ class Release(Guided):
         if faults:
             raise InputError(faults)
 
+    def __mul__(self, times: int) -> History:
+        return History([(self, times)])
+
+    __rmul__ = __mul__
+
 
 def _of_person(counts: Counter[Release], like: SamplingLaw) -> Counter[Release]:
     """The releases to a person with as many clients, or records, as ``like`` counts."""
@@ -194,10 +199,20 @@ class History(Shown):
         return len(self._counts)
 
     def __add__(self, other: History) -> History:
+        if not isinstance(other, History):
+            return NotImplemented
         return History([*self, *other])
+
+    def __radd__(self, other: object) -> History:
+        """The history itself behind the 0 with which ``sum`` begins."""
+        if other == 0:
+            return self
+        return NotImplemented
 
     def __mul__(self, times: int) -> History:
         return History([(release, count * times) for release, count in self])
+
+    __rmul__ = __mul__
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, History) and self._counts == other._counts

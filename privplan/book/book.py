@@ -16,8 +16,8 @@ from privplan.book.entry import BookedRun, booking_of, declared
 from privplan.book.remaining import Remaining, remaining
 from privplan.book.spending import Spending, account_of, delta_for, spendings
 from privplan.errors import InputError
-from privplan.guidance import checked_call, explained_init
-from privplan.values import Shown
+from privplan.guidance import called_first, checked_call, explained_init
+from privplan.values import Named, Shown
 from privplan.verification.verify import judge
 
 
@@ -126,10 +126,12 @@ class Book(Shown):
         """The runs in the order in which they were added."""
         return store.runs(self._url)
 
+    @called_first
+    @checked_call
     def spent(
         self, group: str | None = None, **options: Unpack[Spent]
-    ) -> list[Spending]:
-        """Realised epsilon of groups over all runs.
+    ) -> Named[Spending]:
+        """Realised epsilon of groups over all runs, in order or by their names.
 
         Args:
             group: only groups of this name.
@@ -141,7 +143,7 @@ class Book(Shown):
         spent, faults = spendings(self.runs, group=group, **options)
         if faults:
             raise InputError(faults)
-        return spent
+        return Named(spent)
 
     @checked_call
     def left(

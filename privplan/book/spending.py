@@ -120,6 +120,11 @@ class Spending(Value):
     plans: tuple[str, ...]
     person: str | None = omitted("The word of the plans for whom they protect.")
 
+    @property
+    def name(self) -> str:
+        """Population and name of the group, as text."""
+        return full_name(self.population, self.group)
+
 
 def groups_of(
     runs: Iterable[BookedRun], population: str | None

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from enum import IntEnum, StrEnum
+from enum import EnumMeta, IntEnum, StrEnum
 from functools import cached_property
 from typing import Never
 
 import numpy as np
 
 from privplan.errors import InputError, did_you_mean
+from privplan.guidance import GuidedKind, GuidedName
 
 # Slack for the rounding of sums of many probabilities: of P, whose masses are stated,
 # and of Q, where each is multiplied by an exponential.
@@ -25,7 +26,11 @@ _MASS_OF_Q_TOLERANCE = 1e-9
 _LARGEST_EXPONENT = 700.0
 
 
-class Relation(StrEnum):
+class _RelationKind(GuidedKind, EnumMeta):
+    """The class of relations, whose missing names say what to write."""
+
+
+class Relation(GuidedName, StrEnum, metaclass=_RelationKind):
     """Which data sets are neighbours.
 
     ``ADD_REMOVE``: one client more or less. ``REPLACE_ONE``: one client's data

@@ -12,6 +12,7 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import PydanticKnownError, core_schema
 
 from privplan.errors import did_you_mean
+from privplan.guidance import GuidedKind, GuidedName
 from privplan.laws.law import FAMILIES, LAWS, Law
 from privplan.laws.pairs import Relation
 
@@ -51,15 +52,15 @@ def _law_of_person(name: str, plain_name: str, contributions: int) -> Law | None
     return None
 
 
-class _Names(type):
+class _Names(GuidedKind):
     """Makes ``SamplingLaw`` iterable over the names of all registered laws."""
 
-    def __iter__(cls) -> Iterator[SamplingLaw]:
+    def __iter__(cls) -> Iterator[SamplingLaw]:  # noqa: N805
         registered = [name for name in LAWS.names() if name not in _FIRST]
         return iter([SamplingLaw(name) for name in (*_FIRST, *registered)])
 
 
-class SamplingLaw(str, metaclass=_Names):
+class SamplingLaw(GuidedName, str, metaclass=_Names):
     """How a round's cohort is drawn from a group of n clients.
 
     ``FULL``: everybody. ``POISSON``: each client independently with the sampling ratio.

@@ -243,6 +243,13 @@ class Verdict(Shown, Value):
         """Refuse to be true or false: ``broken`` and ``unverified`` differ."""
         raise TypeError("a verdict is neither true nor false; write verdict.kept")
 
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, str):
+            raise TypeError(f"a verdict is no text; write verdict.outcome == {other!r}")
+        return super().__eq__(other)
+
+    __hash__ = Value.__hash__
+
     @computed_field  # type: ignore[prop-decorator]
     @property
     def kept(self) -> bool:

@@ -174,6 +174,14 @@ def test_the_frame_of_a_book_names_budgets_as_budgets(tmp_path):
     history = privplan.History([(privplan.Release(10.0, 1.0, "full"), 2)])
     book.declare("counts", history, group="all", clients=100, delta=1e-5)
     frame = book.to_frame()
+    assert book.spent()["all"] == book.spent("all")[0]
+    with pytest.raises(AttributeError, match=r"write \['all'\].epsilon_upper"):
+        _ = book.spent().epsilon
+    with pytest.raises(privplan.PrivplanError, match=r"groups: .*; write group"):
+        book.spent(groups=["all"])
+    # A group of another population is another one, and named by both.
+    book.declare("others", history, group="all", clients=9, delta=1e-5, population="b")
+    assert book.spent()["b/all"].population == "b"
     assert len(frame) == 1
     assert "budget_epsilon" in frame.columns
     assert "epsilon" not in frame.columns
