@@ -21,6 +21,8 @@ from privplan.limits import MOST_LINE, regular
 LOCK = ".lock"
 TEMPORARY = re.compile(r"\.(?P<name>.+)\.[A-Za-z0-9_]+\.tmp")
 """What ``write_bytes`` names a file until it is complete."""
+# Letters of a key that a line names.
+_LONGEST_KEY = 40
 # Seconds in which a writer locks a temporary file that it made.
 LOCKED_WITHIN = 60.0
 
@@ -262,14 +264,16 @@ def read_json(path: Path | str, field: str) -> Any:
     """Plain data from a JSON file."""
     try:
         return load_json(read_text(path, field))
-    except ValueError:
-        raise InputError.one(field, "must be JSON", str(path)) from None
+    except ValueError as error:
+        raise InputError.one(field, f"must be JSON ({error})", str(path)) from None
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    mapping = dict(pairs)
-    if len(mapping) != len(pairs):
-        raise ValueError("a key stands twice")
+    mapping: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in mapping:
+            raise ValueError(f"the key {key[:_LONGEST_KEY]!a} stands twice")
+        mapping[key] = value
     return mapping
 
 

@@ -211,11 +211,11 @@ onnx to_onnx torchscript log_model save_pretrained
 simulate.train(...).model() returns the module
 load_model run.model run.state_dict run.weights run.predict
     call simulate.train again with the same arguments and folder, which trains nothing, \
-then .model()
+then .model(); of a table, run.model()(data.encode("new.csv")) are outputs
 predict predictions predict_proba inference infer y_pred probabilities forward \
 predict_fn evaluate score_samples decision_function transform
     simulate.train(...).model() returns a torch module, which is called with records: \
-run.model()(records)
+run.model()(records), of a table run.model()(data.encode("new.csv"))
 confusion_matrix classification_report roc_curve per_class accuracy_by_class
     run.record.accuracy_by_class in Python has the score of each class
 amp fp16 bf16 mixed_precision half precision dtype float16
@@ -684,7 +684,7 @@ privplan compare
     benchmark experiment bench
 model.initial in the spec, with parameters that you trained on public data
     pretrain
-the module in Python: simulate.train(...).model()
+the module in Python: simulate.train(...).model()(data.encode("new.csv"))
     predict infer inference score evaluate eval test
 privplan compare --on CLUSTER
     submit slurm dask worker workers cluster ray jobs queue sbatch

@@ -64,7 +64,10 @@ def command(
     source = source or stated
     if source is None and own_model is None:
         raise click.UsageError("Missing argument 'DATA'.")
-    data = None if source is None else own_data_of(source, options)
+    data = None
+    if source is not None:
+        data = own_data_of(source, options)
+        data.warn_of_scale()
     parameters = None
     if own_model is not None:
         own_model.check(data)
@@ -163,7 +166,8 @@ def _labels(data: Data, counts: dict[str, int] | None) -> str:
         text += f", and {len(counts) - MAX_CLASSES} more"
     seen = [name for name, count in counts.items() if count]
     text = f"classes: {len(counts)} (records of each: {text})"
-    if len(seen) < len(counts) and data.classes is None:
+    # A warning names those there are where nobody has the first one.
+    if len(seen) < len(counts) and data.classes is None and listed[0][1]:
         text += "; whole numbers are counted from 0"
         text += f" unless --classes names them, here {','.join(seen[:MAX_CLASSES])}"
     if data.has_unnamed_classes:

@@ -15,8 +15,11 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +27,7 @@ import numpy as np
 
 from privplan.errors import Fault, InputError, did_you_mean
 from privplan.files import read_json
-from simulate.data.columns import Columns, is_missing, number_of
+from simulate.data.columns import Columns, is_missing, number_of, tokens
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +41,11 @@ _DESCRIBED = {"count", "min", "25%", "50%", "75%", "max", "unique", "top", "freq
 _UNNAMED = "Unnamed: "
 # Of columns with mean 0 and deviation 1 neither is beyond it in any usual sample.
 _LARGEST_OF_STANDARDISED = 3.0
-AS_THEY_ARE: Statistics = defaultdict(lambda: {"mean": 0.0, "std": 1.0})
+_WHOLE = re.compile(r"-?\d+\.0")
+# Inputs in float32, standardised by their own statistics as a file may round them,
+# have mean 0 and deviation 1 up to this.
+_SAME = 1e-5
+AS_THEY_ARE: Statistics = defaultdict(partial(dict, mean=0.0, std=1.0))
 """Statistics of a table whose columns are standardised already."""
 NO_STATISTICS = Fault(
     "statistics",
@@ -56,6 +63,48 @@ def read_statistics(path: Path) -> Statistics:
         rule = "must be a mapping from columns to their statistics"
         raise InputError.one("statistics", rule, type(content).__name__)
     return content
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How the features of a table become inputs, so that new records do alike.
+
+    Attributes:
+        features: names of columns, in the order of the inputs.
+        statistics: of each feature that is no code; None where all are codes.
+        codes: features whose numbers are inputs as they are.
+    """
+
+    features: Sequence[str]
+    statistics: Statistics | None
+    codes: Sequence[str]
+
+    def inputs(self, columns: Columns) -> tuple[np.ndarray, list[int]]:
+        """Inputs [n, inputs], and the places of codes in them; or token ids [n, T]."""
+        ids = tokens(columns, self.features)
+        if ids is None:
+            return encode(columns, self.features, self.statistics, self.codes)
+        if self.codes:
+            rule = "must be columns of single numbers"
+            raise InputError.one("codes", rule, list(self.codes))
+        return ids, []
+
+    def of_features(self) -> Encoding:
+        """The same without the statistics of columns that are no features."""
+        if self.statistics is None or self.statistics is AS_THEY_ARE:
+            return self
+        used = {
+            name: statistics
+            for name, statistics in self.statistics.items()
+            if name in self.features
+        }
+        return replace(self, statistics=used)
+
+
+def not_standardised(inputs: np.ndarray) -> np.ndarray:
+    """Places of inputs [n, inputs] whose mean or deviation is far from 0 and 1."""
+    largest = np.maximum(abs(inputs.mean(0)), inputs.std(0))
+    return np.flatnonzero(largest > _LARGEST_OF_STANDARDISED)
 
 
 def encode(
@@ -110,23 +159,42 @@ def encode(
                 text, name, missing, "its mean" if is_numeric else "no category"
             )
     if stated is AS_THEY_ARE:
-        not_standardised = [
+        raw = [
             name
             for name, values in zip(names, inputs, strict=True)
-            if name in encoded
-            and max(abs(values.mean()), values.std()) > _LARGEST_OF_STANDARDISED
+            if name in encoded and not_standardised(values).size
         ]
-        if not_standardised:
-            text = (
-                "data: with statistics none, mean and deviation should be near 0 and 1; "
-                "one is above 3 in %s, which --statistics FILE.json standardises"
-            )
-            _log.warning(text, ", ".join(not_standardised))
+        text = (
+            "data: with statistics none, mean and deviation should be near 0 and 1; "
+            "one is above 3 in %s, which --statistics FILE.json standardises"
+        )
+    else:
+        raw = [
+            name
+            for name, values in zip(names, inputs, strict=True)
+            if name in encoded and _is_of_records(values, stated[name])
+        ]
+        text = (
+            "data: mean and std of %s are those of these records: computed from private "
+            "records they are a release that no budget pays for"
+        )
+    if raw:
+        _log.warning(text, ", ".join(raw))
     records = np.concatenate(inputs, 1)
     # A module that has embeddings only gets whole numbers.
     if not encoded:
         records = records.astype(np.int64)
     return records, places
+
+
+def _is_of_records(inputs: np.ndarray, statistics: Mapping[str, Any]) -> bool:
+    """Whether a column's mean and deviation were computed from its inputs [n, 1]."""
+    if "mean" not in statistics or len(inputs) <= 1:
+        return False
+    deviations = [inputs.std(dtype=float, ddof=freedom) for freedom in (0, 1)]
+    is_centred = abs(inputs.mean(dtype=float)) < _SAME
+    nearest_to_one = min(abs(deviation - 1) for deviation in deviations)
+    return bool(is_centred and nearest_to_one < _SAME)
 
 
 def _codes(name: str, values: Sequence[Any]) -> np.ndarray:
@@ -234,6 +302,9 @@ def _encoded(
     encoded = np.zeros((len(values), len(index)), np.float32)
     for row, value in enumerate(values):
         category = str(statistics.get("fill") if is_missing(value) else value)
+        # Where another value of the column is missing, pandas holds 1.0 for 1.
+        if category not in index and _WHOLE.fullmatch(category):
+            category = category.removesuffix(".0")
         if category in index:
             encoded[row, index[category]] = 1.0
         elif not is_missing(value):

@@ -20,6 +20,7 @@ from privplan.guidance import Guided, checked_init, instead_of_argument
 from privplan.plan import GroupPlan
 from privplan.streams import Purpose, key_of_client, stream
 from simulate.data.dataset import Dataset
+from simulate.data.encoding import Encoding, not_standardised
 from simulate.data.own_arrays import (
     class_labels,
     is_dataset,
@@ -38,6 +39,7 @@ MAX_CLASSES = 100_000  # a larger label is a number of another kind, and no clas
 MAX_CODE = 2**24  # whole numbers below it are exact in float32
 TEST_SHARE = 0.2  # default share of the records that is split off for testing
 PIXEL_SCALE = 255.0  # default pixel value that becomes 1 in records of bytes
+_LEAST_PIXELS = 49  # inputs of the smallest usual image, 7 x 7, whose scale is known
 _SPLIT_SEED = 0  # of test records, the same at every seed of a run
 
 
@@ -137,6 +139,8 @@ class Data(Guided):
     groups: dict[str, str] | None = field(init=False, repr=False)
     targets: Tensor | None = field(init=False, repr=False)
     _labels: np.ndarray = field(init=False, repr=False)
+    _encoding: Encoding | None = field(default=None, init=False, repr=False)
+    _is_scale_known: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
         task_of(self.task)
@@ -162,9 +166,7 @@ class Data(Guided):
         self.clients = None
         if self.client is not None:
             self.clients = names_of("data.client", self.client)
-        faults = list(_length_faults(self)) or list(_value_faults(self))
-        if faults:
-            raise InputError(faults)
+        self.require_sound()
         self.groups = None if self.group is None else _groups(self.clients, self.group)
         if self.test is not None and self.test.task != self.task:
             raise InputError.one(
@@ -174,6 +176,12 @@ class Data(Guided):
         self._warn_of_unseen_classes(names)
         if self.test is not None:
             _warn_of_training_records(self, self.test)
+
+    def require_sound(self) -> None:
+        """Refuse arrays that do not fit together, and values out of range."""
+        faults = list(_length_faults(self)) or list(_value_faults(self))
+        if faults:
+            raise InputError(faults)
 
     @classmethod
     def load(cls, source: Path | str, **options: Unpack[FileOptions]) -> Data:
@@ -195,6 +203,26 @@ class Data(Guided):
                 raise InputError.one(name, f"is not an argument{hint}", value)
         with _of_kinds(arguments, TableOptions):
             return from_table(table, **arguments)
+
+    def encode(self, source: Any) -> Tensor:
+        """Inputs of new records [n, inputs], made as those of this table were.
+
+        ``run.model()(data.encode("new.csv"))`` are the outputs of a trained model.
+
+        Args:
+            source: a table, as ``from_table`` takes it, or the path of a CSV, TSV or
+                Parquet file. It needs the columns of the features only.
+
+        Raises:
+            InputError: where this is no data of a table, or a column is missing.
+        """
+        from simulate.data.own_files import columns_in
+
+        if self._encoding is None:
+            rule = "needs data of a table; arrays are inputs as they are"
+            raise InputError.one("data.encode", rule, self.name)
+        inputs, _ = self._encoding.inputs(columns_in(source))
+        return records_of(inputs)
 
     def __repr__(self) -> str:
         """How many records and clients there are; none of them is shown."""
@@ -249,6 +277,26 @@ class Data(Guided):
             hint = named_classes_hint(np.unique(self._labels).tolist())
             text = "labels go from %d to %d, outputs of the model from 0%s"
             _log.warning(text, lowest, len(names) - 1, hint)
+
+    def warn_of_scale(self) -> None:
+        """Say once which inputs of an array are not standardised; tables said it."""
+        is_table = self.records.ndim == 2 and self.records.dtype == torch.float32
+        if self._is_scale_known or self._encoding is not None or not is_table:
+            return
+        self._is_scale_known = True
+        inputs = self.records.numpy()
+        is_image = inputs.shape[1] >= _LEAST_PIXELS and inputs.min() >= 0
+        if is_image and inputs.max() <= PIXEL_SCALE:
+            return
+        raw = np.setdiff1d(not_standardised(inputs), np.array(self.codes, int))
+        if raw.size:
+            text = (
+                "data: inputs train best with mean and deviation near 0 and 1; one is "
+                "above 3 in %d of %d, the first x[:, %d]: subtract a public mean and "
+                "divide by a public deviation, or write simulate.Data.from_table(table, "
+                "label=..., statistics=...)"
+            )
+            _log.warning(text, raw.size, inputs.shape[1], raw[0])
 
     def _public_names(self) -> tuple[str, ...]:
         """Names of classes that a run may write: those that were given, or numbers."""
@@ -327,6 +375,7 @@ class Data(Guided):
             InputError: where clients and groups are not those of the plan, or records
                 cannot be split or labelled.
         """
+        self.warn_of_scale()
         train_rows, test_rows = self.split()
         tested = self.test or self
         classes = self.class_names()

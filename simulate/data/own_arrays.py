@@ -51,6 +51,9 @@ def is_dataset(source: Any) -> bool:
 
 def pairs_of(source: Any) -> tuple[Any, Any]:
     """Records and labels of a map-style dataset of pairs."""
+    if hasattr(source, "dataset"):  # a loader of batches
+        rule = "must be a dataset or an array; write loader.dataset"
+        raise InputError.one("data.x", rule, type(source).__name__)
     if not is_dataset(source):
         raise InputError.one("data.y", "is required with an array of records", "none")
     try:
@@ -86,7 +89,8 @@ def class_labels(where: str, values: Any) -> np.ndarray:
     """One-dimensional labels: whole numbers as int64, or texts."""
     array = _array(where, values)
     if array.ndim != 1:
-        raise InputError.one(where, "must be one-dimensional", array.shape)
+        rule = "must be one-dimensional; of one column per class write y.argmax(1)"
+        raise InputError.one(where, rule, array.shape)
     if array.dtype.kind == "O" and all(isinstance(value, str) for value in array):
         array = array.astype(str)
     is_whole = array.dtype.kind in "biu"

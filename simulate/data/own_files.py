@@ -21,13 +21,12 @@ from simulate.data.columns import (
     read_csv,
     read_parquet,
     text_column,
-    tokens,
 )
 from simulate.data.encoding import (
     AS_THEY_ARE,
     NO_STATISTICS,
+    Encoding,
     Statistics,
-    encode,
     read_statistics,
 )
 from simulate.data.own import Data
@@ -75,11 +74,19 @@ class DataOptions:
         return self.test_of_others and self.test is None
 
 
+def columns_in(source: Any) -> Columns:
+    """The columns of a table, or of a CSV, TSV or Parquet file."""
+    if not isinstance(source, Path | str):
+        return columns_of(source)
+    path = Path(source)
+    if path.suffix.lower() == ".parquet":
+        return read_parquet(path)
+    return read_csv(path)
+
+
 def _table(path: Path, options: DataOptions, test: Data | None) -> Data:
     """Data in a CSV, TSV or Parquet file."""
-    columns: Columns = (
-        read_parquet(path) if path.suffix.lower() == ".parquet" else read_csv(path)
-    )
+    columns = columns_in(path)
     if options.is_of_others:
         columns, options = _without_clients(columns, options)
     return from_table(
@@ -124,7 +131,10 @@ def _stated(statistics: Any) -> Statistics | None:
     if isinstance(statistics, Path | str):
         return read_statistics(Path(statistics))
     if statistics is not None and not isinstance(statistics, Mapping):
-        rule = "must be a mapping of columns to their mean and std or categories"
+        rule = (
+            "must be a mapping of columns to their public mean and std or categories, "
+            'such as {"age": {"mean": 50, "std": 10}}'
+        )
         raise InputError.one("statistics", rule, type(statistics).__name__)
     return statistics
 
@@ -186,13 +196,11 @@ def from_table(
             raise InputError.one("features", "must not hold the label", name)
         if times > 1:
             raise InputError.one("features", "must name each column once", name)
-    x = tokens(columns, inputs)
-    places: list[int] = []
-    if x is None:
-        x, places = encode(columns, inputs, statistics, codes)
-    elif codes:
-        raise InputError.one("codes", "must be columns of single numbers", list(codes))
-    return Data(x, y, clients, groups or group_names, codes=places, **arguments)
+    encoding = Encoding(inputs, statistics, codes)
+    x, places = encoding.inputs(columns)
+    data = Data(x, y, clients, groups or group_names, codes=places, **arguments)
+    data._encoding = encoding.of_features()
+    return data
 
 
 def _require_columns(

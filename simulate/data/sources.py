@@ -35,7 +35,8 @@ def load_own(source: str, options: DataOptions) -> Data:
     if read is not None:
         data = read(path, options, _test_data(path, options, read))
         if options.test_of_others:
-            return replace(data, test_of_others=True)
+            data.test_of_others = True
+            data.require_sound()
         return data
     if ":" not in source or path.exists():
         raise InputError.one("data", f"must be {FORMS}", source)

@@ -93,7 +93,10 @@ class OwnModel:
     def check(self, data: Data | None) -> None:
         """Raise what ``model`` would raise, as far as it is known before a plan."""
         if data is not None:
-            dataset, _ = replace(data, client=None, group=None).prepared(())
+            # A copy, so that what was said of the data is not said again.
+            unassigned = copy.copy(data)
+            unassigned.clients = None
+            dataset, _ = unassigned.prepared(())
             objective = objective_of(data.task, None, dataset.targets)
             self.model(self.label, dataset, objective=objective)
         faults = list(structure_faults(self._seeded()))

@@ -423,12 +423,20 @@ def test_classes_without_a_record_are_explained(tmp_path, monkeypatch):
     rows = [f"{row / 9},{row % 2 + 1},p{row % 4}" for row in range(16)]
     Path("grades.csv").write_text("\n".join(["dose,grade,patient", *rows]))
     words = "check-data grades.csv --label grade --client patient --statistics none"
-    counted = "whole numbers are counted from 0 unless --classes names them, here 1,2"
-    assert (
-        f"classes: 3 (records of each: 0 0, 1 8, 2 8); {counted}" in run(words).stdout
+    shown = run(words)
+    assert "classes: 3 (records of each: 0 0, 1 8, 2 8)\n" in shown.stdout
+    # Which there are is said once, by the warning.
+    Path("clinic_of_grades.py").write_text(
+        "import torch\nnet = lambda: torch.nn.Linear(1, 3)\n"
     )
+    counted = run(f"{words} --model clinic_of_grades:net")
+    assert counted.output.count("1,2") == 1
     named = run(f"{words} --classes 1,2").stdout
     assert "classes: 2 (records of each: 1 8, 2 8)\n" in named
+    rows = [f"{row / 9},{row % 2 * 2},p{row % 4}" for row in range(16)]
+    Path("grades.csv").write_text("\n".join(["dose,grade,patient", *rows]))
+    counted = "whole numbers are counted from 0 unless --classes names them, here 0,2"
+    assert f"(records of each: 0 8, 1 0, 2 8); {counted}" in run(words).stdout
 
 
 @pytest.mark.parametrize("task", ["regression", "multi-label"])

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from numpy.testing import assert_allclose
 
 from privplan.errors import InputError
@@ -92,3 +93,90 @@ def test_columns_that_are_not_standardised_are_named(scale, warned, caplog):
     statistics = {name: {"mean": 0, "std": 1} for name in ("flag", "age")}
     Data.from_table(table, label="ill", statistics=statistics)
     assert caplog.text == ""
+
+
+def arrays(scale, inputs=2):
+    """Numbers from 0 to a scale, not all of them whole."""
+    return scale * np.random.default_rng(0).random((70, inputs)).astype("f4")
+
+
+@pytest.mark.parametrize(
+    ("x", "options", "warned"),
+    [
+        (arrays(1), {}, False),
+        (arrays(90), {}, True),
+        # Images, also in rows, pixels in bytes, and whole numbers that are codes.
+        (arrays(255, 64), {}, False),
+        (arrays(255, 64).reshape(70, 1, 8, 8), {}, False),
+        (arrays(255).astype("u1"), {}, False),
+        (arrays(90).astype("i8"), {}, False),
+        (arrays(90).round(), {"codes": (0, 1)}, False),
+        (arrays(90).round(), {"codes": (0,)}, True),
+    ],
+)
+def test_arrays_that_are_not_standardised_are_named_once(x, options, warned, caplog):
+    data = Data(x, [0, 1] * 35, test=Data(x + 1, [0, 1] * 35), **options)
+    for _ in range(2):
+        data.prepared(())
+    assert caplog.text.count("one is above 3 in") == warned
+    # A table has said it.
+    table = {"age": arrays(90)[:, 0].tolist(), "ill": [0, 1] * 35}
+    caplog.clear()
+    Data.from_table(table, label="ill", statistics="none").prepared(())
+    assert caplog.text.count("one is above 3 in") == 1
+
+
+@pytest.mark.parametrize(("digits", "warned"), [(6, True), (1, False)])
+def test_statistics_of_the_records_themselves_are_named(digits, warned, caplog):
+    ages = arrays(90)[:, 0].tolist()
+    rounded = {"mean": round(np.mean(ages), digits), "std": round(np.std(ages), digits)}
+    table = {"age": ages, "ill": [0, 1] * 35}
+    Data.from_table(table, label="ill", statistics={"age": rounded})
+    assert ("mean and std of age are those of these records" in caplog.text) == warned
+
+
+def test_new_records_are_encoded_as_the_table_was(tmp_path):
+    data = read(tmp_path, HEADER + ROWS)
+    (tmp_path / "new.csv").write_text("sex,age\nf,0.0\nm,0.1\n")
+    new = data.encode(tmp_path / "new.csv")
+    assert_allclose(new, data.x[:2])
+    assert_allclose(data.encode({"age": [0.0], "sex": ["f"]}), data.x[:1])
+    # Statistics of other columns of the first table are not asked for.
+    stated = {"age": {"mean": 2, "std": 2}, "dose": {"mean": 0, "std": 1}}
+    table = {"age": [0.0, 4.0], "dose": [0, 1], "ill": [0, 1]}
+    data = Data.from_table(table, label="ill", features=["age"], statistics=stated)
+    assert data.encode({"age": [6.0]}).tolist() == [[2.0]]
+    with pytest.raises(InputError, match="features: must be among the columns dose"):
+        data.encode({"dose": [1]})
+    with pytest.raises(InputError, match=r"data.encode: needs data of a table"):
+        Data(data.x, [0, 1]).encode({"age": [6.0]})
+    words = {"text": [[1, 2], [3, 4]], "ill": [0, 1]}
+    words_data = Data.from_table(words, label="ill")
+    assert words_data.encode({"text": [[5, 6]]}).tolist() == [[5, 6]]
+
+
+def test_whole_numbers_of_pandas_are_categories():
+    table = {"ward": [1.0, "2.0", 2, None], "ill": [0, 1, 0, 1]}
+    wards = {"ward": {"categories": [1, 2]}}
+    data = Data.from_table(table, label="ill", statistics=wards)
+    assert data.x.tolist() == [[1, 0], [0, 1], [0, 1], [0, 0]]
+    for unlisted in (1.5, "two.0"):
+        table["ward"][0] = unlisted
+        with pytest.raises(InputError, match="must be one of the 2 categories"):
+            Data.from_table(table, label="ill", statistics=wards)
+
+
+def test_a_column_that_stands_twice_in_statistics_is_named(tmp_path):
+    numbers = '"age": {"mean": 0, "std": 1}'
+    (tmp_path / "s.json").write_text(f"{{{numbers}, {numbers}}}")
+    table = {"age": [0.1, 0.2], "ill": [0, 1]}
+    with pytest.raises(InputError, match=r"JSON .the key 'age' stands twice"):
+        Data.from_table(table, label="ill", statistics=tmp_path / "s.json")
+
+
+def test_batches_and_columns_of_classes_are_answered():
+    loader = torch.utils.data.DataLoader([(np.zeros(2), 0)])
+    with pytest.raises(InputError, match=r"data.x: .* write loader.dataset, found"):
+        Data(loader)
+    with pytest.raises(InputError, match=r"data.y: .* write y.argmax\(1\), found"):
+        Data(arrays(1), np.eye(2)[[0, 1] * 35])
