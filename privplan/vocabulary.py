@@ -437,6 +437,8 @@ login user_name password token auth
     --address takes a SQLAlchemy address, with the name of its user
 until expiry expires ttl valid_until
     privplan book reserve PLAN --expires-days N
+what-if.set what-if.param what-if.params what-if.override
+    values are named without dashes, as in groups.strict.epsilon=1,2
 verify.strict verify.fail verify.fail_on_broken verify.exit_code
     the exit code is 0 only of a run that is kept: docs/reference/exit-codes.md
 start_date end_date since from_date

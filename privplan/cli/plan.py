@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from privplan.cli import PROVE, meaning, render
+from privplan.cli.folders import FolderPath
 from privplan.cli.judging import judging, judging_options
 from privplan.errors import InputError
 from privplan.files import write_text
@@ -706,8 +707,6 @@ def init_command(
 # --- ``privplan what-if``: how a plan changes with the numbers of its spec. -----------
 
 PICTURE = "what-if.png"
-_FILE_ENDINGS = (".html", ".htm", ".csv", ".json", ".png")
-"""Of an output that is meant as a file, and would be made a folder."""
 FRONTIER = "frontier.png"
 
 
@@ -741,7 +740,12 @@ FRONTIER = "frontier.png"
 )
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 @click.option(
-    "-o", "--output", metavar="FOLDER", help="Folder for table, plot and journal."
+    "-o",
+    "--output",
+    "folder",
+    type=FolderPath("; --html PAGE writes a page"),
+    metavar="FOLDER",
+    help="Folder for table, plot and journal.",
 )
 @click.option(
     "--html", metavar="PAGE", help="One HTML file with a slider for each number."
@@ -756,7 +760,7 @@ def what_if_command(
     left_out: tuple[str, ...],
     with_frontier: bool,
     form: str,
-    output: str | None,
+    folder: Path | None,
     html: str | None,
     workers: int,
 ) -> None:
@@ -777,10 +781,6 @@ def what_if_command(
     from privplan.files import write_bytes
     from privplan.report import style
 
-    folder = Path(output) if output else None
-    if folder is not None and (folder.suffix in _FILE_ENDINGS or folder.is_file()):
-        rule = "must be a folder; --html PAGE writes a page"
-        raise InputError.one("output", rule, str(folder))
     if folder is not None:
         style.refuse_without_matplotlib(str(folder))
     if with_frontier:

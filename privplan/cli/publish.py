@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from privplan.cli import TRUSTED, render
+from privplan.cli.folders import FolderPath
 from privplan.cli.judging import (
     APPROVED_PLAN,
     NOISE_KEY,
@@ -19,7 +20,7 @@ from privplan.cli.judging import (
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=FolderPath(),
     required=True,
     metavar="BUNDLE",
     help="New folder: plan.json, certificate.json, verdict.json, model.safetensors.",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from privplan.cli import in_section, render
+from privplan.cli.folders import FolderPath
 from privplan.cli.render import refuse_options
 from privplan.errors import InputError, MissingDataError
 from simulate.cli.options import (
@@ -102,7 +103,7 @@ def _count(name: str, default: int, help_: str, *, low: int = 1) -> Decorator:
 @_count("--jobs", 1, "Runs of the membership attack at a time.")
 @SEED_OPTION
 @FORMAT
-@click.option("-o", "--output", type=click.Path(path_type=Path), default=None)
+@click.option("-o", "--output", type=FolderPath(), default=None)
 def command(
     source: Path,
     attacks: str,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from privplan.cli import ON, WITNESSING, in_section, render
+from privplan.cli.folders import FolderPath
 from privplan.cli.render import refuse_options
 from simulate.cli.options import (
     JOBS,
@@ -149,7 +150,7 @@ def _as_data(entry: AlgorithmEntry) -> dict[str, Any]:
     metavar="FILE",
     help="Train nothing: write the plan that the method executes, to be approved.",
 )
-@click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("run"))
+@click.option("-o", "--output", type=FolderPath(), default=Path("run"))
 @click.pass_context
 def simulate_command(
     context: click.Context,
@@ -312,9 +313,7 @@ def _execute_main_rank(request: Request, ranks: Ranks, form: str) -> None:
     help="Runs per method that --tune spends on a fifth of the training records, which "
     "are held out; the first has the defaults.",
 )
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), default=Path("results")
-)
+@click.option("-o", "--output", type=FolderPath(), default=Path("results"))
 @click.pass_context
 def compare_command(
     context: click.Context,

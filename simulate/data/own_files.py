@@ -188,17 +188,14 @@ def from_table(
         raise
     clients = text_column(columns, "client", client) if client else None
     group_names = text_column(columns, "group", group) if group else None
-    y = _labels(columns, labels, task)
+    arguments["y"] = _labels(columns, labels, task)
     if statistics is not None and statistics is not AS_THEY_ARE:
         _require_of_features(statistics, named)
-    for name, times in Counter(inputs).items():
-        if name in labels:
-            raise InputError.one("features", "must not hold the label", name)
-        if times > 1:
-            raise InputError.one("features", "must name each column once", name)
+    _require_distinct(inputs, labels)
     encoding = Encoding(inputs, statistics, codes)
-    x, places = encoding.inputs(columns)
-    data = Data(x, y, clients, groups or group_names, codes=places, **arguments)
+    arguments["x"], arguments["codes"] = encoding.inputs(columns)
+    arguments |= {"client": clients, "group": groups or group_names}
+    data = Data(**arguments)
     data._encoding = encoding.of_features()
     return data
 
@@ -232,6 +229,15 @@ def _require_columns(
         roles.setdefault(name, role)
     if faults:
         raise InputError(faults)
+
+
+def _require_distinct(features: Sequence[str], labels: Sequence[str]) -> None:
+    """Refuse features that stand twice, or are labels."""
+    for name, times in Counter(features).items():
+        if name in labels:
+            raise InputError.one("features", "must not hold the label", name)
+        if times > 1:
+            raise InputError.one("features", "must name each column once", name)
 
 
 def _require_of_features(statistics: Statistics, named: Sequence[str]) -> None:

@@ -105,3 +105,35 @@ def test_decimals_with_a_comma_are_said_to_have_one(folder):
     assert done.exit_code == 2
     assert "decimals have a point and no comma" in done.output
     assert "decimal=','" in done.output
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "simulate plan.json --algorithm planned -o run.json",
+        "compare plan.json --algorithms planned -o runs.CSV",
+        "export plan.json --to flower -o server.py",
+        "publish run -o model.pt",
+        "attack plan.json --algorithm FedAvg -o scores.csv",
+        "what-if spec.yaml rounds=1,2 -o grid.csv",
+    ],
+)
+def test_a_folder_is_not_named_as_a_file(words, folder, monkeypatch):
+    pytest.importorskip("simulate")
+    monkeypatch.chdir(folder)
+    before = {path.name for path in folder.iterdir()}
+    done = privplan(*words.split())
+    assert done.exit_code == 2
+    assert "output: must be a folder" in done.output
+    assert {path.name for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("what-if spec.yaml --set epsilon=1", "as in groups.strict.epsilon=1,2"),
+        ("verify run --strict", "the exit code is 0 only of a run that is kept"),
+    ],
+)
+def test_options_of_other_tools_are_answered(words, line):
+    assert line in privplan(*words.split()).output

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from privplan.cli import in_section
+from privplan.cli.folders import FolderPath
 
 _MODEL_FORMATS = (
     "coreml gguf ggml h5 hf huggingface keras mlflow onnx pickle pkl pt pth pytorch "
@@ -34,7 +35,7 @@ _MODEL_FORMATS = (
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=FolderPath(),
     help="A new folder; FRAMEWORK-project.",
 )
 def command(plan: str, target: str, output: Path | None) -> None:
