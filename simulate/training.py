@@ -15,7 +15,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from privplan.bundle import Bundle
-from privplan.errors import InputError
+from privplan.errors import InputError, PrivplanError
 from privplan.guidance import called_first, checked_call, instead_of_argument
 from privplan.plan import Plan
 from privplan.publishing import publish
@@ -26,6 +26,7 @@ from privplan.report.views import View
 from privplan.values import Shown
 from privplan.verification.verdict import Verdict
 from privplan.verification.verify import judge, load_run
+from privplan.vocabulary import purpose
 from simulate.algorithms.registry import Build, Hyperparameters, registered_name
 from simulate.cli.replay import OPTIONS, given_again
 from simulate.data.own import Data
@@ -45,6 +46,23 @@ from simulate.signatures import hints_of, require_types, typed
 from simulate.tracking import Callback
 
 _log = logging.getLogger(__name__)
+
+
+_OF_ESTIMATORS = ("predict", "predict_proba", "score")
+"""Methods of scikit-learn that users expect of a trained model."""
+
+
+class _Uncallable(str):
+    """What to write instead of a method, which is said where it is called."""
+
+    __slots__ = ()
+
+    def __call__(self, *values: Any, **named: Any) -> Any:
+        raise PrivplanError(self)
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        """As plain text, so that a module that was saved is read without privplan."""
+        return str, (str(self),)
 
 
 @dataclass(frozen=True, repr=False)
@@ -130,6 +148,9 @@ class TrainedRun(Shown):
             end = begin + parameter.numel()
             parameter.data = theta[begin:end].view(shape).clone()
             begin = end
+        for name in _OF_ESTIMATORS:
+            if not hasattr(module, name):
+                setattr(module, name, _Uncallable(f"{name}: {purpose('predict')}"))
         return module.eval()
 
     def _released(self) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 
@@ -31,7 +31,7 @@ class FolderPath(click.Path):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Any:
         """The path, refused where it is that of a file."""
-        folder = Path(super().convert(value, param, ctx))
+        folder = cast("Path", super().convert(value, param, ctx))
         is_named_as_file = (
             folder.suffix.lower() in _OF_FILES.split() and not folder.is_dir()
         )

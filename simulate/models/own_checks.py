@@ -366,6 +366,8 @@ def _shape_fault(logits: Any, probe: Probe, data: Dataset) -> Fault | None:
         fits = logits.ndim == 2 and len(logits) == count and logits.shape[1] >= classes
         labels = {*data.train_y.tolist(), *data.test_y.tolist()}
         rule += named_classes_hint(sorted(labels))
+        if logits.shape[1:] == (1,):
+            rule += "; one logit is for --task binary (task='binary')"
     elif targets.is_floating_point():
         rule = (
             f"must return outputs of shape {tuple(targets.shape)} for {count} records"

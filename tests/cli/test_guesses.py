@@ -137,3 +137,14 @@ def test_a_folder_is_not_named_as_a_file(words, folder, monkeypatch):
 )
 def test_options_of_other_tools_are_answered(words, line):
     assert line in privplan(*words.split()).output
+
+
+def test_one_logit_of_two_classes_is_said_to_be_for_binary(folder, monkeypatch):
+    pytest.importorskip("simulate")
+    monkeypatch.chdir(folder)
+    one_logit = "import torch\n\n\ndef net():\n    return torch.nn.Linear(1, 1)\n"
+    (folder / "one_logit.py").write_text(one_logit)
+    (folder / "pairs.csv").write_text(table(["0", "1"]))
+    words = ["check-data", "pairs.csv", *NAMED, "none", "--model", "one_logit:net"]
+    assert "one logit is for --task binary" in privplan(*words).stderr
+    assert privplan(*words, "--task", "binary").exit_code == 0
