@@ -214,7 +214,7 @@ load_model run.model run.state_dict run.weights run.predict
 then .model(); of a table, run.model()(data.encode("new.csv")) are outputs
 predict predictions predict_proba inference infer y_pred probabilities forward \
 predict_fn evaluate score_samples decision_function transform
-    simulate.train(...).model() returns a torch module, which is called with records: \
+    simulate.train(...).model() returns a torch module, which is called with a tensor: \
 run.model()(records), of a table run.model()(data.encode("new.csv"))
 confusion_matrix classification_report roc_curve per_class accuracy_by_class
     run.record.accuracy_by_class in Python has the score of each class

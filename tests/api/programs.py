@@ -91,10 +91,10 @@ GUESSES: dict[str, str | None] = {
     "privplan.Book('c.sqlite')['strict']": "write .spent('strict')",
     "privplan.Book('c.sqlite').spent['strict']": "write .spent('strict')",
     "simulate.train(plan, dataset='digits', seed=1, folder='run').model.predict": "called "
-    "with records: run.model()(records)",
+    "with a tensor: run.model()(records)",
     "simulate.train(plan, dataset='digits', seed=1, folder='run').model().predict([1])": ""
     "predict: simulate.train(...).model() returns a torch module, which is called with "
-    "records: run.model()(records)",
+    "a tensor: run.model()(records)",
     "import pickle; assert type(pickle.loads(pickle.dumps(simulate.train(plan, "
     "dataset='digits', seed=1, folder='run').model())).predict) is str": None,
     "simulate.train(plan, dataset='digits', seed=1, folder='run').model(1)": "write "
