@@ -11,7 +11,7 @@ import torch
 from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.public_data import has_known_records
-from privplan.record import CLIENTS, RECORD
+from privplan.record import CLIENTS, RECORD, RunRecord
 from privplan.secure_stream import NoiseKey, key_beside
 from privplan.witness import Witnessing
 from simulate.algorithms.registry import (
@@ -316,7 +316,7 @@ def _noise_key(request: Request, ranks: Ranks) -> NoiseKey | None:
         if not ranks.is_main or path is None:
             return []
         if (request.folder / RECORD).exists():
-            return [NoiseKey.load(path).content]
+            return [_key_of_run(request.folder, path).content]
         if path.exists():
             rule = (
                 "must be a new file for a new run, since a key is for one run; "
@@ -328,6 +328,23 @@ def _noise_key(request: Request, ranks: Ranks) -> NoiseKey | None:
     contributed = on_all_ranks(ranks, key_of_main_rank)
     [content] = all_gather(ranks, contributed, torch.device("cpu"))
     return NoiseKey(content)
+
+
+def _key_of_run(folder: Path, path: Path) -> NoiseKey:
+    """The key of the run in a folder.
+
+    A run with seeded noise has none: whoever asks for secure noise asks for another
+    run, which a new key lets the folder say.
+    """
+    if RunRecord.load(folder).configuration.get("noise_commitment") is None:
+        return NoiseKey.new()
+    if not path.exists():
+        rule = (
+            f"must be a file that can be read: the key of the run in {folder}; "
+            "or choose another folder (-o, folder=)"
+        )
+        raise InputError.one("noise-key-file", rule, str(path))
+    return NoiseKey.load(path)
 
 
 def require_own_or_published(request: Request, by_record: bool) -> None:

@@ -17,7 +17,7 @@ from privplan.evidence.replay import ReplayReport
 from privplan.ledger import read_ledger
 from privplan.planning.solver import solve
 from privplan.record import LEDGER, REPLAY, RunRecord
-from privplan.secure_stream import NoiseKey
+from privplan.secure_stream import NoiseKey, key_beside
 from privplan.spec.spec import Spec
 from privplan.verification.checks.regenerated_cohorts import cohorts_regenerated
 from privplan.verification.checks.regenerated_noise import noise_regenerated
@@ -222,7 +222,7 @@ def test_an_interrupted_run_resumes_with_its_key_to_the_same_bits(tmp_path):
     interrupt(secure_run, 2)
     early = read_ledger(secure_run.folder, secure_run.plan.digest).records
     key = NoiseKey.load(tmp_path / "noise.key")
-    rule = "noise-key-file: must be a file that can be read"
+    rule = r"the key of the run in .*/run; or choose another folder \(-o, folder=\)"
     with pytest.raises(InputError, match=rule):
         execute(with_changes(secure_run, noise_key_file=None))
     NoiseKey(bytes(32)).save(tmp_path / "other.key")
@@ -247,6 +247,10 @@ def test_a_key_is_for_one_new_run_with_secure_noise(tmp_path):
         execute(secure_run)
     assert not secure_run.folder.exists()
     execute(with_changes(secure_run, noise="seeded", noise_key_file=None))
+    rule = r"noise: must be as in .*; or choose another folder \(-o, folder=\)"
+    with pytest.raises(InputError, match=rule):
+        execute(with_changes(secure_run, noise_key_file=None))
+    assert not key_beside(secure_run.folder).exists()
     rule = "noise-key: is only for runs with secure noise"
     with pytest.raises(InputError, match=rule):
         replay(secure_run.folder, tmp_path / "noise.key")
