@@ -14,6 +14,7 @@ from pydantic import (
     PlainValidator,
     ValidationError,
     WithJsonSchema,
+    model_validator,
 )
 from pydantic_core import PydanticKnownError
 
@@ -260,14 +261,36 @@ _NETWORKS = ("cnn-", "lstm", "mlp-", "resnet-", "vit:", "roberta:", "adapters:")
 """How names of the simulator's networks begin."""
 
 
+PARAMETERS = {
+    "mlp-digits": 2410,
+    "cnn-2": 28_938,
+    "cnn-3": 62_346,
+    "lstm": 819_920,
+    "resnet-18": 11_173_962,
+}
+"""Numbers of trainable parameters of networks of the presets, by their names."""
+
+
 class Model(values.Value):
     """The network that is trained."""
 
     name: str = Field(description="A model of the catalogue, for example cnn-2.")
-    parameters: values.Count = Field(description="Number of trainable parameters (d).")
+    parameters: values.Count = Field(
+        description="Number of trainable parameters (d); it is filled in for "
+        f"{', '.join(PARAMETERS)}."
+    )
     initial: Initial | None = values.omitted(
         "Parameters from public data to start from; left out, they are drawn."
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_parameters(cls, data: Any) -> Any:
+        """Fill the number of parameters where the name decides it."""
+        name = data.get("name") if isinstance(data, dict) else None
+        if isinstance(name, str) and name in PARAMETERS:
+            return {"parameters": PARAMETERS[name], **data}
+        return data
 
     @property
     def options(self) -> str:

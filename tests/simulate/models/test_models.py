@@ -10,6 +10,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from privplan.planning.recipe import recipe_lines
+from privplan.spec.groups import PARAMETERS
 from privplan.spec.groups import Model as Network
 from privplan.spec.training import Initial
 from simulate.algorithms.registry import algorithm
@@ -53,6 +54,9 @@ def test_published_parameter_counts():
     wide = model("resnet-34-imagenet")
     scales = sum(math.prod(shape) for name, shape in wide.shapes if len(shape) == 1)
     assert wide.parameters - (scales - wide.classes) == 21_272_778
+    # Those that a spec need not state.
+    for name, count in PARAMETERS.items():
+        assert model(name).parameters == count == Network(name=name).parameters
 
 
 @pytest.mark.parametrize(
