@@ -144,8 +144,13 @@ def _written(owner: Any, name: str) -> str:
     return f"{place}.{name}({', '.join(required_names)})"
 
 
-def place_in_spec(name: str) -> str | None:
-    """The field of a spec, of a part of it or of its groups, of a name; else None."""
+def place_in_spec(name: str, *, of_number: bool = False) -> str | None:
+    """The field of a spec, of a part of it or of its groups, of a name; else None.
+
+    Args:
+        name: a word of the project, or of another tool.
+        of_number: whether the field must take a number, and no mapping.
+    """
     fields: dict[str, Any] = import_module("privplan").Spec.model_fields
     group = import_module("privplan.spec.groups").Group
     parts: dict[str, list[Any]] = {"groups.GROUP": [group]}
@@ -156,8 +161,13 @@ def place_in_spec(name: str) -> str | None:
     places = {field: field for field in fields}
     for part, kinds in parts.items():
         for kind in kinds:
-            for inner in getattr(kind, "model_fields", ()):
-                places.setdefault(inner, f"{part}.{inner}")
+            for inner, field in getattr(kind, "model_fields", {}).items():
+                choices = get_args(field.annotation)
+                takes_mapping = any(
+                    hasattr(choice, "model_fields") for choice in choices
+                )
+                if not (of_number and takes_mapping):
+                    places.setdefault(inner, f"{part}.{inner}")
     meant = meaning(name, places)
     return None if meant is None else places[meant]
 

@@ -452,16 +452,25 @@ def faults_of(
         value = "nothing" if item["type"] == "missing" else item["input"]
         rule = _rule(dict(item))
         kind_of_error = item["type"].partition("_")[0]
+        # People write the groups under their names.
+        is_of_groups = kind_of_error == "tuple" and location[-1:] == ("groups",)
+        if is_of_groups and isinstance(value, dict):
+            rule += f", each group a line such as - {_EXAMPLES['Group']}"
+            value = f"a mapping of {', '.join(map(str, value))}"
         if kind_of_error in ("int", "float", "finite"):
             rule += number_meant(value)
         if item["type"] == "extra_forbidden" and kind is not None:
-            rule += _meant_by(str(location[-1]), kind, location, data)
+            rule += _meant_by(str(location[-1]), kind, location, data, value)
         faults.append(Fault(where(location, data) or "document", rule, value))
     return faults
 
 
 def _meant_by(
-    name: str, kind: type[Value], location: tuple[int | str, ...], data: Any
+    name: str,
+    kind: type[Value],
+    location: tuple[int | str, ...],
+    data: Any,
+    value: Any,
 ) -> str:
     """What was meant by a field that there is not, as the end of a rule."""
     fields = _absent_fields(kind, location, data)
@@ -474,7 +483,9 @@ def _meant_by(
     meant = did_you_mean(name, fields)
     if meant:
         return meant
-    place = place_in_spec(name) if kind.__name__ == "Spec" else None
+    place = None
+    if kind.__name__ == "Spec":
+        place = place_in_spec(name, of_number=isinstance(value, int | float))
     if place is not None:
         return f"; write {place}"
     return f"; it may have {', '.join(fields)}" if fields else ""

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, ValidationInfo
 
 from privplan.accounting.accountant import accountant
 from privplan.accounting.calibrate import MOST_ROUNDS, NOISE_RANGE, PLD, least_certified
@@ -117,6 +117,32 @@ def _odd_names(data: dict[str, Any]) -> list[Fault]:
     return faults
 
 
+def _clients_of_share(share: float, groups: Sequence[Group]) -> str:
+    """The cohort that a share of all clients is, as the end of a rule.
+
+    Empty where the groups are not valid, or would not have a client each.
+    """
+    if not 0 < share <= 1 or not all(hasattr(group, "clients") for group in groups):
+        return ""
+    population = sum(group.clients for group in groups)
+    cohort = round(share * population)
+    if cohort < max(1, len(groups)):
+        return ""
+    return f"; write {cohort} for {100 * share:.4g}% of {population} clients"
+
+
+def _cohort(value: Any, info: ValidationInfo) -> Any:
+    """A cohort as it is, unless it is written as a share of the clients."""
+    if not isinstance(value, str):
+        return value
+    percentage = re.fullmatch(r"(\d+(?:\.\d+)?) ?%", value)
+    if percentage is None:
+        return value
+    share = float(percentage[1]) / 100
+    clients = _clients_of_share(share, info.data.get("groups", ()))
+    raise ValueError(f"must be a number of clients{clients}")
+
+
 def _unit(value: Any) -> Any:
     if value not in ("client", "record"):
         rule = "must be client or record"
@@ -160,7 +186,7 @@ class Spec(Shown, Checked):
         description="Rounds of training (T).",
         json_schema_extra={"maximum": MOST_ROUNDS},
     )
-    cohort: Positive | None = Field(
+    cohort: Annotated[Positive | None, BeforeValidator(_cohort)] = Field(
         None,
         description="Expected clients per round, over all groups (q n); with unit: "
         "record a whole number of clients who take turns, everybody when left out.",
@@ -653,13 +679,16 @@ class Spec(Shown, Checked):
         """Clients who take turns are a whole number; each group has one in a round."""
         if self.cohort is None:
             return
+        meant = ""
+        if self.cohort < 1:
+            meant = _clients_of_share(self.cohort, self.groups)
         if self.unit == "record":
             if self.cohort != round(self.cohort):
                 text = "must be a whole number with unit: record"
-                yield Fault("cohort", text, self.cohort)
+                yield Fault("cohort", text + meant, self.cohort)
         elif self.cohort < len(self.groups):
             text = f"must be a number of clients, at least one per group ({len(self.groups)})"
-            yield Fault("cohort", text, self.cohort)
+            yield Fault("cohort", text + meant, self.cohort)
 
     @rule
     def _person_is_no_record(self) -> Iterator[Fault]:

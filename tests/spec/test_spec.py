@@ -16,6 +16,8 @@ from privplan.spec.spec import Spec
 from privplan.yaml_text import load_yaml
 from tests.planning.problems import make_spec, spec_data
 
+GROUP = "{name: strict, clients: 100, epsilon: 2}"
+
 
 def changed(path, value):
     """The small spec with a value replaced; ``groups.0.epsilon`` reaches into lists."""
@@ -133,6 +135,22 @@ def test_fixed_noise_says_what_it_spends_and_has_no_risk_beside_it():
     fixed_and_risk = {**fixed, "risk": {"advantage": 0.2}}
     with pytest.raises(InputError, match="noise_multiplier: cannot go with a risk"):
         make_spec(groups=[fixed_and_risk], planning={"ratios": "uniform"})
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "line"),
+    [
+        ("clipping", 1.0, "field; write clipping_norm"),
+        ("clipping", {"quantile": 0.5}, "field; write planning.clipping"),
+        ("groups", {"a": {}, "b": {}}, f"- {GROUP}, found 'a mapping of a, b'"),
+        ("cohort", "30%", "must be a number of clients; write 150 for 30% of 500 "),
+        ("cohort", 0.3, "per group (2); write 150 for 30% of 500 clients"),
+        ("cohort", "120%", "must be a number of clients, found"),
+    ],
+)
+def test_a_guess_is_answered_with_what_is_taken(field, value, line):
+    with pytest.raises(InputError, match=re.escape(line)):
+        Spec.parse({**spec_data(), field: value})
 
 
 @pytest.mark.parametrize("path", REMOVED)
