@@ -427,6 +427,10 @@ export.format export.f export.type export.kind
     the framework is named by --to, such as --to flower
 simulate.overwrite simulate.force simulate.exist_ok compare.overwrite compare.force
     finished runs stay as they are; a new one goes to another folder, -o FOLDER
+simulate.seeds simulate.n_seeds simulate.num_seeds simulate.repeats \
+simulate.n_repeats simulate.trials simulate.n_runs
+    privplan compare PLAN --algorithms NAME --seeds N runs a method with seeds 0 to N - 1; \
+simulate --seed N is one run
 attack.kind attack.type attack.method attack.name attack.mode attack.attacks
     an attack is named by --attack, such as --attack membership
 add.name add.label add.run

@@ -443,10 +443,21 @@ def _instead_of_option(name: str, context: click.Context) -> str:
         return f" (did you mean --{near}?)"
     place = place_in_spec(name)
     if "named" in arguments and (place is not None or not nearest(name, options)):
-        return f"; a group or field is named without dashes: {name}=1,2"
+        return _without_dashes(place_in_spec(name, of_number=True) or name)
     if place is not None and not arguments.keys().isdisjoint(("plan", "spec")):
         return f": {place} is a field of the spec; change it there and solve"
     return _elsewhere(name, options, context)
+
+
+def _without_dashes(place: str) -> str:
+    """How ``what-if`` takes a number of a spec, by a group's name or its place."""
+    rule = "; a group or field is named without dashes: "
+    if not place.startswith("groups"):
+        return f"{rule}{place}=1,2"
+    # Of a group's fields its budget is the one that its name alone stands for.
+    field = place.removeprefix("groups.GROUP").replace(".epsilon", "")
+    example = f"strict{field.removeprefix('groups')}=1,2"
+    return f"{rule}{example} for a group that the spec calls strict"
 
 
 def _elsewhere(

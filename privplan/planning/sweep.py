@@ -147,7 +147,7 @@ def in_full(data: dict[str, Any], path: str) -> str:
     from privplan.spec.spec import Spec
 
     first, _, field = path.partition(".")
-    if first in Spec.model_fields:
+    if first in Spec.model_fields and path != "groups":
         return path
     names = []
     groups = data.get("groups")
@@ -159,7 +159,11 @@ def in_full(data: dict[str, Any], path: str) -> str:
         listed = ", ".join(map(str, names[:_MOST_NAMED]))
         rule = f"is a field of each group: name the group, such as {names[0]}.{first}"
         raise InputError.one("vary", f"{rule} (groups: {listed})", first)
-    place = place_in_spec(first)
+    place = place_in_spec(first, of_number=True)
+    if names and place == "groups":
+        listed = ", ".join(map(str, names[:_MOST_NAMED]))
+        rule = f"must be the name of a group, such as {names[0]}=1,2"
+        raise InputError.one("vary", f"{rule} (groups: {listed})", first)
     is_placed = place is not None and not place.startswith("groups.")
     if names and not field and is_placed:
         raise InputError.one("vary", f"must be written in full: {place}", first)

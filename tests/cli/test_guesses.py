@@ -133,9 +133,15 @@ def test_a_folder_is_not_named_as_a_file(words, folder, monkeypatch):
     [
         ("what-if spec.yaml --set epsilon=1", "as in groups.strict.epsilon=1,2"),
         ("verify run --strict", "the exit code is 0 only of a run that is kept"),
+        ("what-if spec.yaml --group strict", "dashes: strict=1,2 for a group"),
+        ("what-if spec.yaml --clients 5", "dashes: strict.clients=1,2 for a"),
+        ("what-if spec.yaml group=1,2", "such as strict=1,2 (groups: strict, m"),
+        ("what-if spec.yaml groups=1,2", "such as strict=1,2 (groups: strict, m"),
+        ("simulate plan.json --seeds 1,2", "; privplan compare PLAN --algorithms "),
     ],
 )
-def test_options_of_other_tools_are_answered(words, line):
+def test_options_of_other_tools_are_answered(words, line, folder, monkeypatch):
+    monkeypatch.chdir(folder)
     assert line in privplan(*words.split()).output
 
 
