@@ -596,7 +596,9 @@ Run.epsilon TrainedRun.epsilon Verdict.epsilon
 TrainedRun.save
     torch.save(run.model().state_dict(), 'model.pt')
 Run.model
-    simulate.train(...) with the same arguments and folder, which trains nothing, and .model()
+    simulate.train(...) with the same arguments and folder, which trains nothing, and \
+.model(); of a bundle, module.load_state_dict(safetensors.torch.load_file(\
+'bundle/model.safetensors'))
 Run.verify
     privplan.verify(run)
 TrainedRun.accuracy

@@ -14,6 +14,8 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from torch import nn
+
 from privplan.errors import Fault, InputError
 from privplan.plan import Plan
 
@@ -27,6 +29,7 @@ _WORDS = {
     float: "a number",
     bool: "True or False",
     Path: "a path",
+    nn.Module: "a torch.nn.Module",
     type(None): "None",
     Plan: "a plan, such as privplan.solve(spec)",
 }

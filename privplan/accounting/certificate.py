@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_serializer, model_validator
 
@@ -127,6 +127,15 @@ class Certificate(Shown, Bounded, Named[CertificateRow]):
 
     def __float__(self) -> float:
         return self.epsilon
+
+    # As it is a tuple, the sum of two would be their rows side by side.
+    if not TYPE_CHECKING:
+
+        def __add__(self, other: Any) -> Any:
+            raise TypeError(
+                "certificates are not added; privplan.Book adds what runs spend, and "
+                "privplan.compose(first + second) composes their histories"
+            )
 
     def __getitem__(self, key: Any) -> Any:
         """The rows of a group or else of an accountant, or the row at an index."""

@@ -74,6 +74,8 @@ GUESSES: dict[str, str | None] = {
     "plan.groups.to_frame()": "write .to_frame() or .plot() of the plan, ",
     "f'{plan.certificate:.2f}'": "is no number; its numbers are .epsilon",
     "assert f'{plan.spec:>2}' == str(plan.spec)": None,
+    "plan.certificate + plan.certificate": "privplan.compose(first + second)",
+    "privplan.load_run('run').model()": "load_file('bundle/model.safetensors')",
     "round(plan.certificate, 2)": "is no number; its numbers are .epsilon",
     "sum([privplan.compose(plan.history('strict')).epsilon(1e-5)])": "epsilons are not "
     "added; write privplan.account(history + other_history",

@@ -116,6 +116,9 @@ MISTAKES = {
     "seed: is not an argument; write seeds, found 1": lambda: compare(seed=1),
     "model: must be a torch.nn.Module, or a class or function that returns one, found "
     "'str'": lambda: compare(model="cnn"),
+    "model: must be a function or a torch.nn.Module or None, found 1": lambda: train(
+        model=1
+    ),
     "partiton: is not an argument (did you mean partition?), found 'iid'": lambda: (
         compare(partiton="iid")
     ),
