@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -36,13 +36,17 @@ DECLARED = "declared"  # the algorithm of releases that no run has
 STATE = 32  # bytes of the hash of one generator state
 NO_STATE = bytes(STATE)  # of a release without one
 
-Cost = Literal["recorded", "full participation", "infinite"]
+Cost = Literal["recorded", "full participation", "infinite", "infinite for good"]
 """How releases are booked: as recorded, or without noise.
 
+A cost that is infinite for want of evidence falls once the evidence is there. One that
+somebody chose, or that a broken run has, is infinite for good, whatever is shown later.
 Before 0.3 a run without participants was booked as one of full participation. That
 forgot the distance of its law, and its persons: ``BookedRun.history`` counts it as
 infinite.
 """
+
+FOR_GOOD: Cost = "infinite for good"
 
 _IN_WORDS = {"executed": "executed again", "recorded": "as recorded"}
 
@@ -181,11 +185,18 @@ class Booking:
         links: the hash after each line of the ledger, ``LINK`` bytes per line.
         states: hash of the generator's state before each line's noise, ``STATE`` bytes
             per line.
+        shares_without_noise: the shares at infinite epsilon.
     """
 
     run: BookedRun
     links: bytes
     states: bytes
+    shares_without_noise: tuple[Share, ...] = ()
+
+    def for_good(self) -> Booking:
+        """The run at infinite epsilon, whatever its evidence shows."""
+        changes = {"cost": FOR_GOOD, "shares": self.shares_without_noise}
+        return replace(self, run=self.run.model_copy(update=changes))
 
     def continues(self, chain: str, lines: int) -> bool:
         """Whether the ledger had the hash ``chain`` after ``lines`` lines."""
@@ -243,7 +254,7 @@ def booking_of(
         reason = f"{folder}: {failed_check.name}: {failed_check.reason}"
         rule = "must not be broken (--infinite books one that was published)"
         raise BrokenRunError(str(Fault("run", rule, reason)))
-    cost: Cost = "infinite" if infinite else supported_cost(verdict)
+    cost = FOR_GOOD if infinite else supported_cost(verdict)
     return booking(
         recorded, folder, population, verdict.outcome, cost, level=verdict.level
     )
@@ -285,10 +296,8 @@ def booking(
         InputError: when the population has no name that a book takes.
     """
     refuse_names({"population": population})
-    if cost == "infinite":
-        shares = _shares_without_noise(run)
-    else:
-        shares = _shares(run)
+    shares_without_noise = _shares_without_noise(run)
+    shares = _shares(run) if cost == "recorded" else shares_without_noise
     booked = BookedRun(
         chain=run.ledger.chain,
         plan=run.plan.digest,
@@ -306,7 +315,7 @@ def booking(
         person=run.plan.spec.person,
     )
     states = b"".join(map(_hashed_state, run.ledger.records))
-    return Booking(booked, run.ledger.links, states)
+    return Booking(booked, run.ledger.links, states, shares_without_noise)
 
 
 def _hashed_state(record: ReleaseRecord) -> bytes:

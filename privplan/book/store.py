@@ -10,7 +10,14 @@ from typing import Literal
 from sqlalchemy import URL, Connection, insert, inspect, select, text, update
 
 from privplan.book.database import engine_of, refusing, repeated, shown
-from privplan.book.entry import NO_STATE, STATE, BookedRun, Booking, link_after
+from privplan.book.entry import (
+    FOR_GOOD,
+    NO_STATE,
+    STATE,
+    BookedRun,
+    Booking,
+    link_after,
+)
 from privplan.book.run_rows import (
     LEVELS,
     LONGEST_LAW,
@@ -35,6 +42,9 @@ WRITABLE = "must be a budget book that can be written"
 _STRENGTH = {"executed": 2, "recorded": 1}
 
 
+Outcome = Literal["added", "replaced", "known", "judged", "longer"]
+
+
 @dataclass(frozen=True)
 class Added:
     """The outcome of adding a run.
@@ -44,10 +54,13 @@ class Added:
             has the same state; ``judged`` when it has, and the new verdict counts more
             or is better shown; ``longer`` when the book has a later state.
         lines: number of its releases in the book before, 0 when none.
+        run: as it was to be added; at infinite epsilon where the book has it so for
+            good.
     """
 
-    outcome: Literal["added", "replaced", "known", "judged", "longer"]
+    outcome: Outcome
     lines: int
+    run: BookedRun
 
 
 def add(url: URL, booking: Booking) -> Added:
@@ -106,14 +119,15 @@ def update_run(connection: Connection, booking: Booking, place: int | None) -> A
             end.
 
     Raises:
-        InputError: when the book has the run under another population or as broken, or
-            has a run with the same noise, or a copy of it that went apart.
+        InputError: when the book has the run under another population, or a later state
+            of one to be booked at infinite epsilon, or has a run with the same noise,
+            or a copy of it that went apart.
     """
-    run = booking.run
     lines_before = 0
     is_judged_anew = False
-    of_plan = select(RUNS).where(RUNS.c.plan == run.plan)
+    of_plan = select(RUNS).where(RUNS.c.plan == booking.run.plan)
     for row in connection.execute(of_plan).all():
+        run = booking.run
         # Equal ledgers are both: each continues the other by no line.
         continues_row = booking.continues(row.chain, row.lines)
         row_continues = link_after(row.links, run.lines) == run.chain
@@ -122,13 +136,22 @@ def update_run(connection: Connection, booking: Booking, place: int | None) -> A
         if row.population != run.population:
             rule = f"must be {row.population!r}, under which the book holds the run"
             raise InputError.one("population", rule, run.population)
+        is_for_good = _is_for_good(connection, row.id)
         if row_continues and not continues_row:
-            return Added("longer", row.lines)
-        _refuse_less_than_infinite(connection, row.id, run)
+            if run.cost == FOR_GOOD and not is_for_good:
+                rule = (
+                    f"must be the one that the book holds, of {row.lines} releases, to "
+                    "be booked at infinite epsilon"
+                )
+                raise InputError.one("run", rule, f"its first {run.lines}")
+            return Added("longer", row.lines, run)
+        if is_for_good:
+            booking = booking.for_good()
+            run = booking.run
         if row_continues:
             has_ended = run.status == "complete" and row.status == "running"
             if not _counts_more(connection, row.id, run, has_ended):
-                return Added("known", row.lines)
+                return Added("known", row.lines, run)
             is_judged_anew = True
         remove_run(connection, row.id)
         lines_before = max(lines_before, row.lines)
@@ -136,9 +159,10 @@ def update_run(connection: Connection, booking: Booking, place: int | None) -> A
 
     _refuse_repeated_noise(connection, booking)
     insert_run(connection, booking, place)
+    outcome: Outcome = "replaced" if lines_before else "added"
     if is_judged_anew:
-        return Added("judged", lines_before)
-    return Added("replaced" if lines_before else "added", lines_before)
+        outcome = "judged"
+    return Added(outcome, lines_before, booking.run)
 
 
 def _counts_more(
@@ -153,8 +177,8 @@ def _counts_more(
     verdict = connection.execute(chosen).first()
     if verdict is None:  # of version 0.1.0
         return run.verdict is not None
-    if run.cost == "infinite":
-        return bool(verdict.cost != "infinite") or has_ended
+    if run.cost != "recorded":
+        return bool(verdict.cost != run.cost) or has_ended
 
     # Books before levels executed nothing again.
     of_run = select(LEVELS.c.level).where(LEVELS.c.run == run_id)
@@ -166,28 +190,19 @@ def _counts_more(
     return strength > booked_strength or (has_ended and strength == booked_strength)
 
 
-def _refuse_less_than_infinite(
-    connection: Connection, run_id: int, run: BookedRun
-) -> None:
-    """Refuse to book a run as recorded that somebody booked at infinite epsilon.
+def _is_for_good(connection: Connection, run_id: int) -> bool:
+    """Whether somebody booked a run at infinite epsilon, which no evidence takes back.
 
     Whoever removes the evidence of a fault, adds a line to the ledger, or executes
     another round than the one with the fault, would make it cost less.
-
-    Raises:
-        InputError: unless it is booked at infinite epsilon again.
     """
     chosen = select(VERDICTS).where(VERDICTS.c.run == run_id)
     verdict = connection.execute(chosen).first()
-    # An unverified run costs as much only until its evidence is there.
-    is_for_good = (
-        verdict is not None
-        and verdict.cost == "infinite"
-        and verdict.verdict in ("broken", "kept")
-    )
-    if is_for_good and run.cost != "infinite":
-        rule = "must stay at infinite epsilon, at which it was booked"
-        raise InputError.one("run", rule, run.checked)
+    if verdict is None:  # of version 0.1.0
+        return False
+    # Earlier books say infinite of both kinds; without evidence it was unverified.
+    was_chosen = verdict.cost == "infinite" and verdict.verdict != "unverified"
+    return bool(was_chosen or verdict.cost == FOR_GOOD)
 
 
 def _refuse_repeated_noise(connection: Connection, booking: Booking) -> None:
@@ -217,7 +232,7 @@ def _refuse_repeated_noise(connection: Connection, booking: Booking) -> None:
             )
             counted = f"{booking.run.source}: {equal} equal noise states"
             raise InputError.one("run", rule, counted)
-        if common and booking.run.cost != "infinite":
+        if common and booking.run.cost == "recorded":
             rule = (
                 f"must not be a copy of {row.source} that went apart from it, since "
                 "both have drawn some cohorts together (--infinite books it)"

@@ -98,17 +98,18 @@ def add_run(
     booking = booking_of(run, population, infinite=infinite, judged=judged)
     url = address_of(address)
     added = add(url, booking)
+    booked = added.run
     if form == "json":
         result = {"book": shown(url), "outcome": added.outcome, "lines": added.lines}
-        render.data({**result, "run": booking.run.model_dump(mode="json")})
+        render.data({**result, "run": booked.model_dump(mode="json")})
     else:
-        line = _outcome_line(run, booking.run, added.outcome, added.lines)
+        line = _outcome_line(run, booked, added.outcome, added.lines)
         render.text(f"{shown(url)}: {line}")
-    if booking.run.verdict != "kept":
-        render.warn(cost_line(booking.run))
+    if booked.verdict != "kept" or booked.cost != "recorded":
+        render.warn(cost_line(booked))
     is_new = added.outcome == "added"
     if is_new and not RunRecord.load(run_folder(run)).is_on_own_data:
-        data = booking.run.dataset
+        data = booked.dataset
         render.warn(
             f"{run} is a simulation on the public data {data}: it protected nobody, and "
             "is booked as if the people of its groups had taken part"

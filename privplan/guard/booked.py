@@ -16,7 +16,7 @@ from privplan.accounting.release import History, Relation
 from privplan.book.accounts import Budgets
 from privplan.book.composition import Composition, composition_of
 from privplan.book.database import address_of
-from privplan.book.entry import BookedRun, Booking, Cost, booking, reservation
+from privplan.book.entry import FOR_GOOD, BookedRun, Booking, Cost, booking, reservation
 from privplan.book.reservations import FencedError, Reservation
 from privplan.book.spending import account_of, full_name, groups_of
 from privplan.book.store import add
@@ -299,7 +299,7 @@ def executed_run(folder: Path, population: str) -> Booking | None:
     if run is None or not run.ledger.records:
         return None
     verdict = judge(run, 0)  # a deployment, which cannot be executed again
-    cost: Cost = "infinite" if verdict.failed else "recorded"
+    cost: Cost = FOR_GOOD if verdict.failed else "recorded"
     return booking(run, folder, population, verdict.outcome, cost, verdict.level)
 
 

@@ -21,6 +21,7 @@ _BOOKED = {
     "recorded": "as recorded",
     "full participation": "at infinite epsilon, for want of participants",
     "infinite": "at infinite epsilon",
+    "infinite for good": "at infinite epsilon, for good",
 }
 
 

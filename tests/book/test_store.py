@@ -16,6 +16,7 @@ from privplan.book.store import add, runs
 from privplan.errors import InputError
 from tests.book.runs import PER_ROUND, run, two_groups
 from tests.verification.honest_run import releases
+from tests.verification.test_outcomes import edit_record
 
 
 def _rows(url):
@@ -174,7 +175,51 @@ def test_of_copies_that_went_apart_one_counts_as_recorded(address, tmp_path):
     with pytest.raises(InputError, match=r"must not be a copy of .*first that went"):
         add(url, booking_of(folder, ""))
     assert add(url, booking_of(folder, "", infinite=True)).outcome == "added"
-    assert [booked.cost for booked in runs(url)] == ["recorded", "infinite"]
+    assert [booked.cost for booked in runs(url)] == [
+        "recorded",
+        "infinite for good",
+    ]
+
+
+def _broken_in_an_earlier_book(booking):
+    """As books before 0.3 stored a broken run that somebody added."""
+    changes = {"verdict": "broken", "cost": "infinite"}
+    return replace(booking, run=booking.run.model_copy(update=changes))
+
+
+@pytest.mark.parametrize(
+    "booked",
+    [lambda booking: booking, _broken_in_an_earlier_book],
+    ids=["chosen", "old"],
+)
+def test_infinite_for_good_is_so_whatever_is_shown_later(tmp_path, booked):
+    """A run that grows, loses evidence and gets it back costs no less."""
+    url = address_of(str(tmp_path / "b.sqlite"))
+    short = booking_of(run(tmp_path / "short", rounds=10), "", infinite=True)
+    add(url, booked(short))
+    without_evidence = run(tmp_path / "without")
+    edit_record(without_evidence, executed=None)
+    for folder in (without_evidence, run(tmp_path / "whole")):
+        add(url, booking_of(folder, ""))
+        [row] = runs(url)
+        assert row.lines == 60
+        assert row.cost == "infinite for good"
+        assert {share.history for share in row.shares} == {
+            share.history for share in short.run.shares
+        }
+
+
+def test_an_older_copy_of_a_booked_run_is_no_reason_for_infinite_epsilon(tmp_path):
+    """Nothing would be added, and the book go on to say what the run has cost."""
+    url = address_of(str(tmp_path / "b.sqlite"))
+    older = booking_of(run(tmp_path / "older", rounds=10), "", infinite=True)
+    whole = booking_of(run(tmp_path / "whole"), "")
+    add(url, whole)
+    with pytest.raises(InputError, match="must be the one that the book holds, of 60"):
+        add(url, older)
+    assert runs(url) == (whole.run,)
+    add(url, booking_of(tmp_path / "whole", "", infinite=True))
+    assert add(url, older).outcome == "longer"
 
 
 def test_a_run_belongs_to_one_population(address, tmp_path):
