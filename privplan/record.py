@@ -47,6 +47,8 @@ RECORD = "record.json"
 PLAN = "plan.json"
 CHECKPOINT = "checkpoint.pt"
 VERDICT = "verdict.json"
+# Name of what a guard reserved for the run in a budget book.
+RESERVED = "guard/reserved"
 REPLAY = "replay.json"
 # Default metric of a run: the share of correct predictions.
 ACCURACY = "accuracy"

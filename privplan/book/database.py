@@ -64,6 +64,13 @@ def shown(url: URL) -> str:
     return url.render_as_string(hide_password=True)
 
 
+def is_missing(url: URL) -> bool:
+    """Whether a book is a plain file that does not exist."""
+    is_file = url.get_backend_name() == "sqlite"
+    is_plain_file = is_file and not str(url.database).startswith("file:")
+    return is_plain_file and not Path(str(url.database)).exists()
+
+
 def engine_of(url: URL, *, write: bool) -> Engine:
     """An engine whose transactions are safe with concurrent writers.
 
@@ -103,8 +110,7 @@ def _sqlite_engine(url: URL, *, write: bool) -> Engine:
     The driver would begin them at the first statement that writes, after others have
     read what the transaction depends on.
     """
-    is_plain_file = not str(url.database).startswith("file:")
-    if is_plain_file and not write and not Path(str(url.database)).exists():
+    if not write and is_missing(url):
         rule = (
             "must be a book that exists; privplan book open, add or declare begins one"
         )

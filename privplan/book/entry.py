@@ -23,10 +23,11 @@ from privplan.accounting.release import (
     Unit,
 )
 from privplan.errors import BrokenRunError, Fault, InputError
+from privplan.files import read_text
 from privplan.ledger import LINK, history_of
 from privplan.names import name_faults, refuse_names
 from privplan.plan import Plan
-from privplan.record import LEDGER, ReleaseRecord, run_folder
+from privplan.record import LEDGER, RESERVED, ReleaseRecord, run_folder
 from privplan.verification.checks.ledger import same_plan, unbroken
 from privplan.verification.run import Run
 from privplan.verification.verdict import Outcome, Strength, Verdict
@@ -186,12 +187,15 @@ class Booking:
         states: hash of the generator's state before each line's noise, ``STATE`` bytes
             per line.
         shares_without_noise: the shares at infinite epsilon.
+        reserved: the name of what a guard reserved for the run, in this or another
+            book; empty for none.
     """
 
     run: BookedRun
     links: bytes
     states: bytes
     shares_without_noise: tuple[Share, ...] = ()
+    reserved: str = ""
 
     def for_good(self) -> Booking:
         """The run at infinite epsilon, whatever its evidence shows."""
@@ -315,7 +319,9 @@ def booking(
         person=run.plan.spec.person,
     )
     states = b"".join(map(_hashed_state, run.ledger.records))
-    return Booking(booked, run.ledger.links, states, shares_without_noise)
+    path = folder / RESERVED
+    reserved = read_text(path, "guard.reserved") if path.exists() else ""
+    return Booking(booked, run.ledger.links, states, shares_without_noise, reserved)
 
 
 def _hashed_state(record: ReleaseRecord) -> bytes:

@@ -30,13 +30,14 @@ from sqlalchemy import (
     String,
     Table,
     insert,
+    inspect,
     select,
     update,
 )
 
-from privplan.book.database import engine_of, refusing, repeated, shown
+from privplan.book.database import engine_of, is_missing, refusing, repeated
 from privplan.book.entry import BookedRun, Booking
-from privplan.book.run_rows import METADATA, booked_runs, insert_run
+from privplan.book.run_rows import METADATA, RUNS, SOUND, booked_runs, insert_run
 from privplan.book.store import WRITABLE, prepare, take_out, update_run
 from privplan.errors import InputError
 
@@ -50,6 +51,29 @@ FENCES = Table(
     Column("counter", BigInteger, nullable=False),
     Column("chain", String(64), nullable=False),
 )
+
+
+def has_reserved(url: URL, name: str) -> bool:
+    """Whether a run reserved in a book under a name; nothing is written.
+
+    Args:
+        url: address of the book, which may be missing.
+        name: of the reservation.
+    """
+    if is_missing(url):
+        return False
+
+    def work(connection: Connection) -> bool:
+        # Books of earlier versions have no fences, but the reservation itself.
+        for column in (FENCES.c.name, RUNS.c.chain):
+            if inspect(connection).has_table(column.table.name):
+                chosen = select(column).where(column == name)
+                if connection.execute(chosen).first() is not None:
+                    return True
+        return False
+
+    with refusing(url, SOUND):
+        return repeated(engine_of(url, write=False), work)
 
 
 class FencedError(InputError):
@@ -79,8 +103,6 @@ class Reservation:
         chains: Collection[str],
         last_hash: str,
         decide: Callable[[Connection, tuple[BookedRun, ...]], Booking | None],
-        *,
-        begun: bool,
     ) -> None:
         """Become the holder, and reserve what ``decide`` makes of the book's runs.
 
@@ -89,12 +111,9 @@ class Reservation:
             last_hash: the hash after the last line.
             decide: returns what to reserve, of the open transaction, and of all runs
                 of the book with what this one reserved before; None for nothing.
-            begun: whether the run reserved before and has releases, so that the book
-                knows it.
 
         Raises:
             FencedError: when the ledger lacks a release of the run.
-            InputError: when it is another book.
         """
 
         def work(connection: Connection) -> int:
@@ -103,9 +122,6 @@ class Reservation:
             booked = booked_runs(self._url, connection)
             place = take_out(connection, self._name)
             if fence is None:
-                if begun and place is None:
-                    rule = "must be the book in which the run reserved its releases"
-                    raise InputError.one("book", rule, shown(self._url))
                 connection.execute(
                     insert(FENCES).values(
                         name=self._name, holder=self._holder, counter=0, chain=last_hash

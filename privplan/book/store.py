@@ -125,6 +125,9 @@ def update_run(connection: Connection, booking: Booking, place: int | None) -> A
     """
     lines_before = 0
     is_judged_anew = False
+    of_reservation = select(RUNS.c.population).where(RUNS.c.chain == booking.reserved)
+    for population in connection.execute(of_reservation).scalars():
+        _refuse_other_population(booking.run, population)
     of_plan = select(RUNS).where(RUNS.c.plan == booking.run.plan)
     for row in connection.execute(of_plan).all():
         run = booking.run
@@ -133,9 +136,7 @@ def update_run(connection: Connection, booking: Booking, place: int | None) -> A
         row_continues = link_after(row.links, run.lines) == run.chain
         if not (continues_row or row_continues):
             continue
-        if row.population != run.population:
-            rule = f"must be {row.population!r}, under which the book holds the run"
-            raise InputError.one("population", rule, run.population)
+        _refuse_other_population(run, row.population)
         is_for_good = _is_for_good(connection, row.id)
         if row_continues and not continues_row:
             if run.cost == FOR_GOOD and not is_for_good:
@@ -163,6 +164,13 @@ def update_run(connection: Connection, booking: Booking, place: int | None) -> A
     if is_judged_anew:
         outcome = "judged"
     return Added(outcome, lines_before, booking.run)
+
+
+def _refuse_other_population(run: BookedRun, population: str) -> None:
+    """Refuse to add a run as one of other people than the book has it, or reserves."""
+    if run.population != population:
+        rule = f"must be {population!r}, under which the book holds the run"
+        raise InputError.one("population", rule, run.population)
 
 
 def _counts_more(

@@ -10,14 +10,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from sqlalchemy import Connection
+from sqlalchemy import URL, Connection
 
 from privplan.accounting.release import History, Relation
 from privplan.book.accounts import Budgets
 from privplan.book.composition import Composition, composition_of
-from privplan.book.database import address_of
+from privplan.book.database import address_of, shown
 from privplan.book.entry import FOR_GOOD, BookedRun, Booking, Cost, booking, reservation
-from privplan.book.reservations import FencedError, Reservation
+from privplan.book.reservations import FencedError, Reservation, has_reserved
 from privplan.book.spending import account_of, full_name, groups_of
 from privplan.book.store import add
 from privplan.errors import InputError
@@ -70,18 +70,7 @@ class RunInBook:
         self._folder = folder
         self._plan = plan
         self._storage = storage
-        path = storage.reservation
-        was_reserved = path.exists()
-        if storage.last_drawn > 0 and is_running and not was_reserved:
-            # It may be a copy that shares cohorts with another one, or made up.
-            rule = (
-                "must be named from the first round on; privplan book add adds a run "
-                "that has begun without it"
-            )
-            raise InputError.one("book", rule, f"round {storage.last_drawn}")
-        if not was_reserved:
-            write_text(path, f"reserved-{uuid.uuid4().hex}")
-        self._name = read_text(path, "guard.reserved")
+        self._name = _reserved_name(address_of(address), storage)
         chains = frozenset(storage.chains)
 
         accounts = Budgets(address)
@@ -111,8 +100,7 @@ class RunInBook:
             return self._to_come(booked_lines(booked, plan, chains), is_running)
 
         self._reservation = Reservation(address_of(address), self._name, str(folder))
-        begun = was_reserved and is_running and storage.round > 0
-        self._reservation.take(chains, storage.chain, decide, begun=begun)
+        self._reservation.take(chains, storage.chain, decide)
 
     def _refuse_other_population(
         self, booked: Sequence[BookedRun], chains: Collection[str]
@@ -194,6 +182,34 @@ class RunInBook:
             to_come = self._to_come(len(self._storage.records), is_running)
             executed = executed_run(self._folder, self._population)
             self._reservation.settle(executed, to_come)
+
+
+def _reserved_name(url: URL, storage: Storage) -> str:
+    """The name under which a run reserves in a book; a new one before its first draw.
+
+    Raises:
+        InputError: when the run has begun without this book.
+    """
+    path = storage.reservation
+    has_begun = max(storage.last_drawn, storage.round) > 0
+    if path.exists():
+        name = read_text(path, "guard.reserved")
+        if has_reserved(url, name):
+            return name
+        if has_begun:
+            rule = "must be the book in which the run reserved its releases"
+            raise InputError.one("book", rule, shown(url))
+    elif has_begun:
+        # It may be a copy that shares cohorts with another one, or made up.
+        rule = (
+            "must be named from the first round on; privplan book add adds a run that "
+            "has begun without it"
+        )
+        raise InputError.one("book", rule, f"round {storage.last_drawn}")
+    # Also of a run that reserved in another book: a copy may go on there by that name.
+    name = f"reserved-{uuid.uuid4().hex}"
+    write_text(path, name)
+    return name
 
 
 def booked_lines(

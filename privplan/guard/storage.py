@@ -30,7 +30,7 @@ from privplan.files import append_bytes, load_json, write_text
 from privplan.guard.cohort import Positions, Stream, Streams
 from privplan.guard.vectors import Arrays
 from privplan.ledger import chained, read_ledger, repaired_lines
-from privplan.record import LEDGER, ReleaseRecord
+from privplan.record import LEDGER, RESERVED, ReleaseRecord
 from privplan.values import parse
 
 # In the run folder: the draw of the open round, released sums and models.
@@ -38,7 +38,6 @@ FOLDER = "guard"
 DRAW = "draw.json"
 RELEASE = "release"
 MODEL = "model"
-RESERVED = "reserved"  # has the name of what the run reserved in its book
 _NUMBERED = re.compile(r"(release|model)-(\d+)\.bin")
 
 
@@ -77,7 +76,7 @@ class Storage:
     def __init__(self, folder: Path, digest: str, keep: int | None) -> None:
         self._ledger = folder / LEDGER
         self._folder = folder / FOLDER
-        self.reservation = self._folder / RESERVED
+        self.reservation = folder / RESERVED
         self._keep = keep
         self._folder.mkdir(exist_ok=True)
 

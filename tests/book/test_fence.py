@@ -243,6 +243,25 @@ def test_a_run_goes_on_with_its_own_book_only(tmp_path):
             InputError, match="must be the book in which the run reserved"
         ):
             Guard(PLAN, tmp_path / "run", wrong)
+    assert not (tmp_path / "other.sqlite").exists()
     with Guard(PLAN, tmp_path / "run", address) as guard:
         guard.finish()
     assert Guard(PLAN, tmp_path / "run").finished
+
+
+@pytest.mark.parametrize("opened", ["before", "never"])
+def test_a_copy_of_a_run_that_has_drawn_goes_on_with_no_other_book(opened, tmp_path):
+    """Both would have the cohort of the open round, and no book would know."""
+    first, second = (str(tmp_path / f"{name}.sqlite") for name in ("first", "second"))
+    if opened == "before":
+        with Guard(PLAN, tmp_path / "run", first):
+            pass
+    with Guard(PLAN, tmp_path / "run", second) as guard:
+        guard.draw(1)
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    with Guard(PLAN, tmp_path / "run", second) as guard:
+        step(guard)
+        guard.finish()
+    with pytest.raises(InputError, match="must be the book in which the run reserved"):
+        Guard(PLAN, tmp_path / "copy", first)
+    assert booked_rounds(second) == 1

@@ -10,8 +10,10 @@ import pytest
 from privplan.accounting.accountant import accountant, at_most
 from privplan.accounting.release import History, Relation
 from privplan.book.accounts import Budgets
+from privplan.book.book import Book
 from privplan.book.composition import composition_of
 from privplan.book.database import address_of
+from privplan.book.entry import booking_of
 from privplan.book.replan import solve_at
 from privplan.book.spending import account_of
 from privplan.book.store import runs
@@ -19,8 +21,9 @@ from privplan.errors import InputError
 from privplan.guard import BudgetExceededError, Guard
 from privplan.guard.booked import add_to_book, booked_lines
 from privplan.planning.solver import solve
-from privplan.record import LEDGER
+from privplan.record import LEDGER, RESERVED
 from privplan.spec.spec import Spec
+from tests.command import privplan
 from tests.guard.plans import SIZE, plan_of, two_groups
 from tests.guard.plans import train as loop
 from tests.planning.problems import members
@@ -291,6 +294,36 @@ def test_a_run_goes_on_as_one_of_the_same_people(tmp_path):
             assert guard.may_release()
 
 
+@pytest.mark.parametrize("finished", [False, True])
+def test_a_run_that_was_booked_at_infinite_epsilon_goes_on_so(finished, tmp_path):
+    book = str(tmp_path / "book.sqlite")
+    plan = two_groups(4)
+    with Guard(plan, tmp_path / "run", book) as guard:
+        loop(guard, rounds=4 if finished else 2)
+    assert Book(book).add(tmp_path / "run", infinite=True) == "judged"
+    with Guard(plan, tmp_path / "run", book) as guard:
+        loop(guard)
+        guard.finish()
+    [booked] = runs(address_of(book))
+    assert (booked.lines, booked.verdict) == (4, "kept")
+    assert {share.history.rounds for share in booked.shares} == {1}
+    assert Book(book).spent("strict")[0].epsilon_upper is None
+    added = privplan("book", "add", tmp_path / "run", "--address", book)
+    assert "is kept: its releases are booked at infinite epsilon" in added.stderr
+
+
+def test_a_run_under_a_guard_is_added_as_one_of_the_same_people(tmp_path):
+    """Else it could neither go on nor be taken out of the book."""
+    book = str(tmp_path / "book.sqlite")
+    with Guard(two_groups(4), tmp_path / "run", book, population="north") as guard:
+        loop(guard, rounds=1)
+        with pytest.raises(InputError, match="population: must be 'north'"):
+            Book(book).add(tmp_path / "run", "south")
+        loop(guard, rounds=1)
+    with Guard(two_groups(4), tmp_path / "run", book, population="north") as guard:
+        assert guard.round == 3
+
+
 def test_lines_in_a_book_are_those_of_the_run_s_own_ledger():
     plan = SimpleNamespace(digest="own")
 
@@ -366,6 +399,21 @@ def test_a_book_is_named_from_the_first_round_on(tmp_path):
         loop(guard, rounds=1)
     with pytest.raises(InputError, match="book: must be named from the first round"):
         Guard(plan, tmp_path / "run", str(tmp_path / "book.sqlite"))
+
+
+def test_a_run_that_ended_without_a_book_is_not_on_the_guard_s_word(tmp_path):
+    """Nothing but the folder says that a guard executed it."""
+    plan = plan_of({"strict": (60, 4.0, 0.1, 2.0)}, 3)
+    with Guard(plan, tmp_path / "run", evidence="public") as guard:
+        loop(guard)
+    book = tmp_path / "book.sqlite"
+    for name in (None, "reserved-anywhere"):
+        if name is not None:
+            (tmp_path / "run" / RESERVED).write_text(name)
+        with pytest.raises(InputError, match="book: must be "):
+            Guard(plan, tmp_path / "run", str(book), evidence="public")
+    assert not book.exists()
+    assert booking_of(tmp_path / "run", "").run.cost == "infinite"
 
 
 def test_a_book_is_named_before_the_first_draw(tmp_path):
