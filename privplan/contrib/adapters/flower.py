@@ -456,8 +456,8 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
     ) -> None:
         """Give the clients' updates to the guard, and warn of those that are lost."""
         layout = Layout.of(self._sent)
-        models = {client: _arrays_in(content) for client, content in reported.items()}
-        updates = updates_of(layout, layout.vector(self._sent), models)
+        start = layout.vector(self._sent)
+        updates = updates_of(layout, start, reported, _arrays_in)
         for (group, position), update in updates.items():
             self.guard.add(server_round, group, position, update)
         groups = {group for group, _ in reported}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,6 +17,7 @@ _log = logging.getLogger(__name__)
 
 Arrays = Mapping[str, np.ndarray]
 Client = TypeVar("Client", int, str)
+Reply = TypeVar("Reply")
 Place = tuple[str, int]
 """A group, and a client's position in it."""
 
@@ -31,24 +32,29 @@ def opened(
 
 
 def updates_of(
-    layout: Layout, start: np.ndarray, replies: Mapping[Place, Arrays | None]
+    layout: Layout,
+    start: np.ndarray,
+    replies: Mapping[Place, Reply],
+    arrays_in: Callable[[Reply], Arrays | None],
 ) -> dict[Place, np.ndarray]:
     """The updates [d] of clients that replied with a model.
 
-    One that replied with another model counts as one that is not finite: its update is
+    One that replied with anything else counts as one that is not finite: its update is
     excluded, and counted. A run that ended there would say who was drawn.
 
     Args:
         layout: of the model.
         start: the model that was sent [d].
-        replies: by client; None for one without arrays.
+        replies: by client.
+        arrays_in: reads a reply; None for one without arrays.
     """
     updates = {}
-    for client, arrays in replies.items():
+    for client, reply in replies.items():
         try:
-            updates[client] = layout.vector(arrays or {}) - start
-        except InputError as error:
-            _log.warning("an update does not fit and counts as zero: %s", error)
+            updates[client] = layout.vector(arrays_in(reply) or {}) - start
+        except Exception as error:  # a client can send whatever it likes
+            text = "an update does not fit and counts as zero: %.200r"
+            _log.warning(text, str(error))
             updates[client] = np.full(layout.size, np.nan)
     return updates
 

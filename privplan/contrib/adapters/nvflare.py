@@ -197,21 +197,25 @@ class GuardedFedAvg(ModelController):  # type: ignore[misc]
             targets=targets, data=sent, min_responses=len(targets), timeout=self.timeout
         )
         layout = Layout.of(model)
-        whole: dict[tuple[str, int], Arrays] = {}
-        differences: dict[tuple[str, int], Arrays] = {}
+        whole: dict[tuple[str, int], FLModel] = {}
+        differences: dict[tuple[str, int], FLModel] = {}
         for result in results:
             site = str((result.meta or {}).get("client_name"))
-            if site in targets and result.params:
+            if site in targets and result.params is not None:
                 is_whole = result.params_type == ParamsType.FULL
                 replies = whole if is_whole else differences
-                replies[member[site]] = {
-                    name: np.asarray(value) for name, value in result.params.items()
-                }
-        updates = updates_of(layout, layout.vector(model), whole)
-        updates |= updates_of(layout, np.zeros(layout.size), differences)
+                replies[member[site]] = result
+        nowhere = np.zeros(layout.size)
+        updates = updates_of(layout, layout.vector(model), whole, _arrays_in)
+        updates |= updates_of(layout, nowhere, differences, _arrays_in)
         for place, update in updates.items():
             guard.add(round_, *place, update)
         return bool(updates)
+
+
+def _arrays_in(result: FLModel) -> Arrays:
+    """The arrays of a site's result."""
+    return {name: np.asarray(value) for name, value in result.params.items()}
 
 
 def guarded(recipe: type[Any], plan: str, ledger: str, **options: Any) -> type[Any]:
