@@ -6,6 +6,7 @@ that sends twice counts once. Both happen before any noise is drawn.
 
 from __future__ import annotations
 
+import copy
 import logging
 import math
 import operator
@@ -123,10 +124,10 @@ class OpenRound:
             self._totals[group].include(summand)
 
     def total(self, group: str) -> GroupTotal:
-        """What the round has of a group so far."""
+        """What the round has of a group so far, as the caller's own."""
         self._plan.group(group)
         if not self._resends:
-            return self._totals[group]
+            return copy.deepcopy(self._totals[group])
         total = GroupTotal()
         for client in sorted(self._summands[group]):  # in whatever order they came
             total.include(self._summands[group][client])

@@ -76,7 +76,8 @@ def released_of(
     first_shares = [record.shares[0] for record in records]
     return Released(
         round=records[0].round,
-        sums=tuple(vectors),
+        # The caller's own: the stored bits stay as they are.
+        sums=tuple(vector.copy() for vector in vectors),
         weights=tuple(share.factor for share in first_shares),
         groups=tuple(map(_groups_of, records)),
         kept_fractions=tuple(

@@ -243,3 +243,20 @@ def test_a_run_whose_updates_cancel_exactly_is_kept(tmp_path):
             opened.release(round_)
             opened.record(round_)
     assert opened.verdict().outcome == "kept"
+
+
+@pytest.mark.parametrize("resends", [True, False])
+def test_what_a_guard_hands_out_is_the_caller_s_to_change(
+    resends, tmp_path, monkeypatch
+):
+    """Neither the sum that is released nor the stored bits follow."""
+    drawing(monkeypatch, range(20))
+    with Guard(fixed(), tmp_path, resends=resends) as opened:
+        opened.draw(1)
+        opened.add(1, "all", 0, np.ones(SIZE))
+        opened.total("all").total += 100.0
+        assert np.linalg.norm(opened.total("all").total) == pytest.approx(NORM)
+        first = opened.release(1)
+        bits = first.sums[0].tobytes()
+        first.sums[0][:] = 0.0
+        assert opened.release(1).sums[0].tobytes() == bits
