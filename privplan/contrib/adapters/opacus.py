@@ -10,6 +10,7 @@ Opacus' accountants are of Poisson sampling under add/remove, and so is this one
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -42,6 +43,8 @@ except ImportError as error:
 _ABSOLUTE = 2e-3
 # Above this epsilon no search asks for more precision.
 _LARGE_EPSILON = 1e3
+# Difference of two outputs that differ by rounding only, in single precision.
+_SAME = 1e-4
 # Relative; by more than this no clipping in single precision exceeds its norm. Opacus
 # computes norms and products in the precision of the gradients, so that a clipped one
 # was measured to be 4.6e-8 too long.
@@ -224,17 +227,17 @@ class PlannedOptimizer(DPOptimizer):  # type: ignore[misc]
         # The scaled noisy gradient of each parameter of a step.
         self._booked: dict[torch.nn.Parameter, torch.Tensor] = {}
         self._module = torch.nn.Module()
-        self._buffers: dict[str, torch.Tensor] = {}
+        self._tensors: dict[str, torch.Tensor] = {}
         self._parameters: dict[str, torch.Tensor] = {}
 
     def watch(self, module: torch.nn.Module) -> None:
         """Refuse steps once the module has changed otherwise than by booked steps.
 
-        What follows records leaves without noise: a buffer, or parameters that another
-        optimiser moves.
+        What follows records leaves without noise: a buffer, an attribute, or parameters
+        that another optimiser moves.
         """
         self._module = module
-        self._buffers = _copies(module.named_buffers())
+        self._tensors = _copies(_tensors_beside_weights(module))
         self._parameters = _copies(module.named_parameters())
 
     def step(self, closure: Callable[[], float] | None = None) -> Any:
@@ -262,13 +265,16 @@ class PlannedOptimizer(DPOptimizer):  # type: ignore[misc]
         if inner._optimizer_step_pre_hooks or inner._optimizer_step_post_hooks:
             rule = "must have no hooks on its steps, which move weights without noise"
             raise InputError.one("optimizer", rule, type(inner).__name__)
-        for name, value in self._module.named_buffers():
-            if not _is_copy(value, self._buffers.get(name)):
-                rule = "must have no buffers that training changes"
+        for name, value in _tensors_beside_weights(self._module):
+            if not _is_copy(value, self._tensors.get(name)):
+                rule = "must have no buffers or other tensors that training changes"
                 raise InputError.one("module", rule, name)
         for name, value in self._module.named_parameters():
             if not _is_copy(value, self._parameters.get(name)):
-                rule = "must change by the steps of its one private optimiser only"
+                rule = (
+                    "must change by the steps of its one private optimiser only; load "
+                    "its state before it becomes private"
+                )
                 raise InputError.one("module", rule, name)
 
     def clip_and_accumulate(self) -> None:
@@ -373,9 +379,23 @@ class PlannedOptimizer(DPOptimizer):  # type: ignore[misc]
         return is_due
 
 
-def _is_copy(tensor: torch.Tensor, copy: torch.Tensor | None) -> bool:
+def _is_copy(tensor: torch.Tensor, earlier: torch.Tensor | None) -> bool:
     """Whether a tensor is as it was copied; one that was added later is not."""
-    return copy is not None and torch.equal(tensor, copy)
+    if earlier is None or tensor.shape != earlier.shape:
+        return False
+    are_nan = (tensor != tensor) & (earlier != earlier)
+    return bool(((tensor == earlier) | are_nan).all())
+
+
+def _tensors_beside_weights(
+    module: torch.nn.Module,
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Names and values of the buffers, and of tensors that are plain attributes."""
+    yield from module.named_buffers()
+    for name, layer in module.named_modules():
+        for attribute, value in vars(layer).items():
+            if torch.is_tensor(value):
+                yield f"{name}.{attribute}".lstrip("."), value
 
 
 def _copies(tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
@@ -411,12 +431,14 @@ def guarded(
             "dataset", f"must have {group.clients} items, as the plan", size
         )
     _refuse_batch_statistics(module)
+    _refuse_extra_state(module)
     for parameter in module.parameters():
         _refuse_half_precision("parameters", parameter.dtype)
-    private = PlannedOptimizer(guard, optimizer, **options)
-    private.watch(module)
     sample = default_collate([dataset[0]])
     parts = sample if isinstance(sample, (list, tuple)) else [sample]
+    _refuse_mixed_records(module, parts[0])
+    private = PlannedOptimizer(guard, optimizer, **options)
+    private.watch(module)
     collate = wrap_collate_with_empty(
         collate_fn=default_collate,
         sample_empty_shapes=[(0, *shape_safe(part)[1:]) for part in parts],
@@ -440,6 +462,53 @@ def _refuse_batch_statistics(module: torch.nn.Module) -> None:
         if keeps or isinstance(layer, torch.nn.modules.batchnorm._BatchNorm):
             rule = "must have no statistics of a batch, as GroupNorm has none"
             raise InputError.one("module", rule, f"{type(layer).__name__} at {name}")
+
+
+def _refuse_extra_state(module: torch.nn.Module) -> None:
+    """Refuse what a module adds to its state, which nobody watches."""
+    for name, layer in module.named_modules():
+        if type(layer).get_extra_state is not torch.nn.Module.get_extra_state:
+            rule = "must have no extra state, which no noise protects"
+            raise InputError.one("module", rule, f"{type(layer).__name__} at {name}")
+
+
+def _refuse_mixed_records(module: torch.nn.Module, like: Any) -> None:
+    """Refuse a module whose output of a record depends on another one of its batch.
+
+    It is tried on made-up records, whose values tell of nobody. A module that does not
+    take them is believed.
+
+    Args:
+        module: in the mode in which it trains.
+        like: a batch of inputs, for their shape and type.
+    """
+    if not torch.is_tensor(like):
+        return
+    device = next(module.parameters()).device
+    shape = (3, *like.shape[1:])
+    if like.is_floating_point():
+        source = torch.Generator().manual_seed(0)
+        records = torch.randn(shape, generator=source, dtype=like.dtype)
+    else:  # codes, of which every embedding has two
+        records = (torch.arange(3) % 2).view(3, *[1] * (like.ndim - 1)).expand(shape)
+        records = records.to(like.dtype)
+    outputs = []
+    devices = [] if device.type == "cpu" else [device]
+    with torch.random.fork_rng(devices, device_type=device.type), torch.no_grad():
+        for neighbour in (1, 2):
+            # Equal draws, such as those of dropout.
+            torch.manual_seed(0)
+            batch = records[[0, neighbour]].to(device)
+            try:
+                outputs.append(copy.deepcopy(module)(batch)[0])
+            except Exception:  # the user's code can fail in any way
+                return
+    first, second = outputs
+    if torch.is_tensor(first) and not torch.allclose(
+        first, second, rtol=_SAME, atol=_SAME, equal_nan=True
+    ):
+        rule = "must compute a record's outputs from that record only"
+        raise InputError.one("module", rule, "outputs that depend on the batch")
 
 
 def _refuse_half_precision(what: str, precision: torch.dtype) -> None:

@@ -1,5 +1,6 @@
 """Opacus: the accountant registered with it, and DP-SGD under a plan."""
 
+import copy
 import json
 
 import pytest
@@ -349,7 +350,91 @@ class _Centred(torch.nn.Module):
 
     def forward(self, x):
         self.mean = x.detach().mean(0)
-        return x - self.mean
+        return x
+
+
+def first_step(module, folder):
+    """One guarded step of a module with four inputs and two outputs."""
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
+    with Guard(plan(), folder) as guard:
+        private, stepper, batches = guarded(guard, module, optimizer, data())
+        inputs, labels = next(iter(batches))
+        torch.nn.functional.cross_entropy(private(inputs), labels).backward()
+        try:
+            stepper.step()
+        except InputError:
+            assert guard.round == 1
+            raise
+
+
+class _Remembering(torch.nn.Linear):
+    """Keeps what it saw in an attribute, which nobody compares."""
+
+    seen = None
+
+    def forward(self, x):
+        self.seen = x.detach()
+        return super().forward(x)
+
+
+class _Telling(torch.nn.Linear):
+    """Has what it saw in its state."""
+
+    def get_extra_state(self):
+        return torch.zeros(4)
+
+
+class _Mixing(torch.nn.Linear):
+    """Subtracts the mean of a batch in training."""
+
+    def forward(self, x):
+        outputs = super().forward(x)
+        return outputs - outputs.mean(0) * self.training
+
+
+class _MixingCodes(torch.nn.Embedding):
+    """The same, of codes."""
+
+    def forward(self, x):
+        embedded = super().forward(x).mean(1)
+        return embedded - embedded.mean(0)
+
+
+@pytest.mark.parametrize(
+    ("module", "rule"),
+    [
+        (_Remembering(4, 2), "or other tensors that training changes, found '0.seen'"),
+        (_Telling(4, 2), "must have no extra state.* found '_Telling at 0'"),
+        (_Mixing(4, 2), "must compute a record's outputs from that record only"),
+    ],
+)
+def test_a_module_that_keeps_or_mixes_records_is_refused(module, rule, tmp_path):
+    with pytest.raises(InputError, match=rule):
+        first_step(torch.nn.Sequential(module), tmp_path)
+
+
+def test_a_module_of_codes_that_mixes_records_is_refused(tmp_path):
+    module = _MixingCodes(2, 2)
+    codes = TensorDataset(torch.ones(SIZE, 4, dtype=torch.long), torch.zeros(SIZE))
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
+    with (
+        Guard(plan(), tmp_path) as guard,
+        pytest.raises(InputError, match="from that record only"),
+    ):
+        guarded(guard, module, optimizer, codes)
+
+
+def test_what_only_draws_or_has_constants_trains(tmp_path):
+    """Dropout, however often it is tried, and constants, also of NaN."""
+    module = torch.nn.Sequential(torch.nn.Dropout(), torch.nn.Linear(4, 2))
+    module.register_buffer("missing", torch.tensor([torch.nan, 1.0]))
+    module.shift = torch.ones(1)
+    with Guard(plan(), tmp_path / "tried") as guard:
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
+        drawn = torch.get_rng_state()
+        guarded(guard, copy.deepcopy(module), optimizer, data())
+        assert torch.equal(torch.get_rng_state(), drawn)
+    first_step(module, tmp_path / "run")
 
 
 def test_a_buffer_that_follows_records_ends_training(tmp_path):
@@ -359,7 +444,7 @@ def test_a_buffer_that_follows_records_ends_training(tmp_path):
         private, stepper, batches = guarded(guard, module, optimizer, data())
         inputs, labels = next(iter(batches))
         torch.nn.functional.cross_entropy(private(inputs), labels).backward()
-        with pytest.raises(InputError, match="no buffers that training changes"):
+        with pytest.raises(InputError, match="no buffers or other tensors that train"):
             stepper.step()
         assert guard.round == 1
 
@@ -376,7 +461,7 @@ def test_a_second_optimiser_of_the_module_ends_training(tmp_path):
         stepper.step()
         head.step()
         torch.nn.functional.cross_entropy(private(inputs), labels).backward()
-        with pytest.raises(InputError, match="one private optimiser only"):
+        with pytest.raises(InputError, match="one private optimiser only; load its"):
             stepper.step()
         assert guard.round == 2
 
