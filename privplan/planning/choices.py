@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from privplan.errors import InputError
+from privplan.errors import InfeasibleError, InputError
 from privplan.plan import ObjectiveValue
 from privplan.planning import problem as problems
 from privplan.planning.assemble import Decisions, failed_conditions
@@ -76,8 +76,20 @@ def slack_of(spec: Spec) -> float:
 
 
 def optimised(spec: Spec, problem: problems.Problem) -> Decisions:
-    """The decisions that minimise the spec's objective."""
-    allocation = allocate(task_of(spec, problem))
+    """The decisions that minimise the spec's objective.
+
+    Raises:
+        InfeasibleError: when least weights leave a group of one noisy sum none.
+    """
+    task = task_of(spec, problem)
+    floors = task.limits.min_weights
+    if task.release == "joint" and floors.sum() > 1 - _ROUNDING and not floors.all():
+        name = problem.names[int(floors.argmin())]
+        raise InfeasibleError(
+            f"groups.{name}: the least weights of the other groups leave it none; lower "
+            "their min_weight or least_share, or leave it out"
+        )
+    allocation = allocate(task)
     terms = objective_of(spec).terms(spec, problem, allocation)
     cohorts = allocation.cohorts
     noise = allocation.noise

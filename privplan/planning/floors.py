@@ -24,6 +24,8 @@ from privplan.spec.spec import Spec
 _MOST_GROUPS = 12
 # Factor on the noise from which a price comes with what would lower it.
 DEAR = 1.5
+# A floor that costs less noise has no price: searches tell that from none only.
+_CHEAP = 1.005
 # A weight is at its floor when it is above by less.
 _AT_FLOOR = 1.001
 _LESS = 0.5  # least share that is tried as a remedy
@@ -67,6 +69,8 @@ def floor_prices(plan: Plan) -> list[FloorPrice]:
         if not is_at_floor or floors[index] == 0:
             continue
         factor = noise / relative_noise_of(spec, estimated(_without(task, index)))
+        if factor < _CHEAP:
+            continue
         remedies = tuple(_remedies(spec, index)) if factor >= DEAR else ()
         counts = float(floors[index] / problem.shares[index])
         prices.append(FloorPrice(group.name, counts, factor, remedies))

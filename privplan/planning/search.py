@@ -113,6 +113,7 @@ def _frugal(model: ErrorModel, cohorts: Floats, status: str) -> Allocation | Non
         cohorts = whole_cohorts(cohorts, upper, round(model.task.problem.cohort))
 
     # All groups have the noise that the slack leaves, or what their budget needs.
+    best = _corrected(model, best, cohorts)
     allowed = allowed_noise(model, best, cohorts)
     noise = _calibrated_noise(model, cohorts, allowed * cohorts / best.weights)
     task = model.task
@@ -123,6 +124,33 @@ def _frugal(model: ErrorModel, cohorts: Floats, status: str) -> Allocation | Non
         return None
     status += f"; then the least spending within {task.slack:g} of it"
     return replace(best, cohorts=cohorts, noise=noise, status=status)
+
+
+def _corrected(model: ErrorModel, best: Allocation, cohorts: Floats) -> Allocation:
+    """The best allocation, its noise as exact as a calibration of one group makes it.
+
+    Estimates, of which curves are made, are up to some percent above what the
+    accountant certifies, where budgets are small and rounds few: no less than the
+    slack. They are so for all groups, and the tightest one says by how much.
+
+    Args:
+        model: with curves refined around the cohorts.
+        best: the allocation of least error, with the noise of the curves.
+        cohorts: those that spend less, shape (groups,).
+    """
+    by_curves = model.noise(cohorts)
+    surplus = cohorts / best.weights / by_curves
+    surplus[_is_negligible(model, cohorts)] = np.inf
+    tightest = int(surplus.argmin())
+    problem = model.task.problem
+    noise = least_noise(
+        problem,
+        tightest,
+        float(problem.ratios(cohorts)[tightest]),
+        model.task.accountant,
+        float(by_curves[tightest]),
+    )
+    return replace(best, noise=best.noise * noise / by_curves[tightest])
 
 
 def estimated(task: Task) -> Allocation:
@@ -203,10 +231,11 @@ class _Optimum(NamedTuple):
 
 def _optimum(model: ErrorModel, starts: Sequence[Floats]) -> _Optimum:
     """The optimum of searches from several starts, on curves refined around it."""
-    if _leaves_no_choice(model.task):
-        return _Optimum(model, starts[0], len(starts))
-    cohorts, agreeing = _search(model, starts)
     places = _RefinedPlaces(model.task, model.curves)
+    if _leaves_no_choice(model.task):
+        cohorts = starts[0]
+        return _Optimum(places.refine(model, cohorts), cohorts, len(starts))
+    cohorts, agreeing = _search(model, starts)
     best = _Optimum(model, cohorts, agreeing)
     least_error = np.inf
     for _ in range(_REFINEMENTS):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from privplan.errors import InputError
+from privplan.errors import InfeasibleError, InputError
 from privplan.planning.choices import optimised, task_of
 from privplan.planning.descent import local_minimum
 from privplan.planning.dual_bound import lower_bound
@@ -121,3 +121,18 @@ def test_the_dual_bound_knows_the_floors(floors, planning):
         error = model.error(cohorts)
         # raising small cohorts to their limits may add a few clients
         assert bound <= error * (1 + 1e-3) * (cohorts.sum() / problem.cohort) ** 2
+
+
+def test_floors_that_leave_a_group_no_weight_are_refused():
+    """Two groups have floors that sum to 1; the third is too faint to have one."""
+    people = [(5, 0.1, None), (300, 30.0, None), (5, 8.0, 0.2)]
+    groups = []
+    for clients, epsilon, floor in people:
+        name = f"g{len(groups)}"
+        group = {"name": name, "clients": clients, "epsilon": epsilon}
+        groups.append({**group, "min_weight": floor})
+    model = {"name": "own", "parameters": 18378}
+    chosen = {"ratios": "balanced"}
+    spec = make_spec(groups=groups, rounds=10, cohort=270, model=model, planning=chosen)
+    with pytest.raises(InfeasibleError, match=r"groups\.g0: .* leave it none"):
+        optimised(spec, problem_of(spec))
