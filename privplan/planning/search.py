@@ -10,7 +10,7 @@ least within it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, islice
 from typing import NamedTuple
@@ -113,21 +113,33 @@ def _frugal(model: ErrorModel, cohorts: Floats, status: str) -> Allocation | Non
         cohorts = whole_cohorts(cohorts, upper, round(model.task.problem.cohort))
 
     # All groups have the noise that the slack leaves, or what their budget needs.
-    best = _corrected(model, best, cohorts)
-    allowed = allowed_noise(model, best, cohorts)
-    noise = _calibrated_noise(model, cohorts, allowed * cohorts / best.weights)
-    task = model.task
-    coefficients = task.coefficients
-    best_error = terms(best.weights, best.cohorts, best.noise, coefficients, "joint")
-    error = terms(best.weights, cohorts, noise, coefficients, "joint")
-    if error.total > (1 + task.slack) * best_error.total:
+    tightest, exact = _exact_noise_of_tightest(model, best, cohorts)
+    best = replace(best, noise=best.noise * exact / model.noise(cohorts)[tightest])
+    allowed = allowed_noise(model, best, cohorts) * cohorts / best.weights
+    noise = _calibrated_noise(model, cohorts, allowed, {tightest: exact})
+    slack = model.task.slack
+    status += f"; then the least spending within {slack:g} of it"
+    frugal = replace(best, cohorts=cohorts, noise=noise, status=status)
+    if _error(model.task, frugal) > (1 + slack) * _error(model.task, best):
         return None
-    status += f"; then the least spending within {task.slack:g} of it"
-    return replace(best, cohorts=cohorts, noise=noise, status=status)
+    return frugal
 
 
-def _corrected(model: ErrorModel, best: Allocation, cohorts: Floats) -> Allocation:
-    """The best allocation, its noise as exact as a calibration of one group makes it.
+def _error(task: Task, allocation: Allocation) -> float:
+    """The error of an allocation by its own weights, in squared update norm."""
+    return terms(
+        allocation.weights,
+        allocation.cohorts,
+        allocation.noise,
+        task.coefficients,
+        task.release,
+    ).total
+
+
+def _exact_noise_of_tightest(
+    model: ErrorModel, best: Allocation, cohorts: Floats
+) -> tuple[int, float]:
+    """The group that one noise of the mean suffices least, and what it needs.
 
     Estimates, of which curves are made, are up to some percent above what the
     accountant certifies, where budgets are small and rounds few: no less than the
@@ -135,22 +147,17 @@ def _corrected(model: ErrorModel, best: Allocation, cohorts: Floats) -> Allocati
 
     Args:
         model: with curves refined around the cohorts.
-        best: the allocation of least error, with the noise of the curves.
+        best: the allocation of least error.
         cohorts: those that spend less, shape (groups,).
     """
     by_curves = model.noise(cohorts)
     surplus = cohorts / best.weights / by_curves
     surplus[_is_negligible(model, cohorts)] = np.inf
-    tightest = int(surplus.argmin())
+    group = int(surplus.argmin())
     problem = model.task.problem
-    noise = least_noise(
-        problem,
-        tightest,
-        float(problem.ratios(cohorts)[tightest]),
-        model.task.accountant,
-        float(by_curves[tightest]),
-    )
-    return replace(best, noise=best.noise * noise / by_curves[tightest])
+    ratio = float(problem.ratios(cohorts)[group])
+    near = float(by_curves[group])
+    return group, least_noise(problem, group, ratio, model.task.accountant, near)
 
 
 def estimated(task: Task) -> Allocation:
@@ -324,7 +331,10 @@ def _search(model: ErrorModel, starts: Sequence[Floats]) -> tuple[Floats, int]:
 
 
 def _calibrated_noise(
-    model: ErrorModel, cohorts: Floats, at_least: Floats | float = 0.0
+    model: ErrorModel,
+    cohorts: Floats,
+    at_least: Floats | float = 0.0,
+    calibrated: Mapping[int, float] | None = None,
 ) -> Floats:
     """The least noise of cohorts by the task's accountant, shape (groups,).
 
@@ -332,6 +342,7 @@ def _calibrated_noise(
         model: the task, with its noise curves.
         cohorts: r_m, shape (groups,).
         at_least: what groups have although their budgets need less, shape (groups,).
+        calibrated: what is known already, by index of the group.
     """
     task = model.task
     ratios = task.problem.ratios(cohorts)
@@ -348,7 +359,7 @@ def _calibrated_noise(
             continue
         near = float(guesses[group])
         rtol = _RTOL_OF_NEGLIGIBLE if negligible[group] else _RTOL
-        needed_noise = least_noise(
+        needed_noise = (calibrated or {}).get(group) or least_noise(
             task.problem, group, ratio, task.accountant, near, rtol
         )
         noise[group] = max(needed_noise, noise[group])
