@@ -60,11 +60,8 @@ class ModelScores:
         rows = self._due[state.round]
         scores = scores_of(self._world.parts, self._world.plan, theta, rows)
         if not scores.shown:
-            share = (
-                f"{scores.ties:.0%} of the test records are ties of the model's outputs"
-            )
             self._comparisons.lacks(
-                f"accuracies that rounding does not decide: {share}"
+                f"scores that rounding does not decide: {scores.undecided}"
             )
 
         point = self._claimed_points.get(state.round)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from privplan.plan import Plan
+from simulate.models.objective import Objective
 from simulate.own_parts import RunParts
 from simulate.tasks import Metric
 
@@ -21,12 +24,12 @@ NEAR = 1e-5  # distance of two outputs, relative to the largest, within which ro
 MOST_TIES = 0.01
 """Largest share of test records whose two largest outputs are that near. Training leaves fewer; a
 model whose outputs are all near has any accuracy that rounding gives it, so none is
-shown."""
+shown. Nor is one of a metric that moves by more where outputs are nudged that far."""
 BATCH = 1000  # test records at once
 
 Score = tuple[
     float, float
-]  # a score, and the share of records that may count either way
+]  # a score, and by how much rounding may move it: the share of ties
 
 
 @dataclass
@@ -37,12 +40,12 @@ class Scores:
     loss: float
     by_class: dict[str, Score] = field(default_factory=dict)
     by_group: dict[str, Score] = field(default_factory=dict)
-    ties: float = 0.0  # share of the test records of which rounding decides
+    undecided: str = ""  # what rounding decides of the scores, where it is too much
 
     @property
     def shown(self) -> bool:
-        """Whether the accuracy means something, whatever the rounding."""
-        return self.ties <= MOST_TIES
+        """Whether the scores mean something, whatever the rounding."""
+        return not self.undecided
 
 
 @torch.no_grad()
@@ -68,8 +71,12 @@ def scores_of(
     scores = Scores(
         score=_pair(counts.mean(0)),
         loss=float(cross_entropy(logits.double(), labels)),
-        ties=float(counts[:, 1].mean()),
     )
+    ties = scores.score[1]
+    if ties > MOST_TIES:
+        scores.undecided = (
+            f"{ties:.0%} of the test records are ties of the model's outputs"
+        )
     _add_parts(scores, run_parts, plan, counts, rows)
     return scores
 
@@ -121,13 +128,48 @@ def _by_metric(
     labels: Tensor,
     rows: np.ndarray,
 ) -> Scores:
-    """The run's metric, also by the groups that the test records name."""
+    """The run's metric, also by the groups that the test records name.
+
+    Another kernel may order records with equal outputs otherwise, so the metric is also
+    computed on outputs that are nudged.
+    """
     objective = run_parts.model.objective
     targets = objective.targets_of(labels)
-    score = float(metric(logits, targets))
-    scores = Scores((score, 0.0), float(objective(logits, labels)))
-    for name, places in run_parts.data.test_groups_of(rows).items():
+    variants = [logits, *_nudged(objective, logits, labels)]
+    scores = Scores((math.nan, 0.0), float(objective(logits, labels)))
+
+    def score_of(places: np.ndarray) -> Score:
+        """The metric of some records, and by how much nudges move it."""
         chosen = torch.from_numpy(places)
-        of_group = float(metric(logits[chosen], targets[chosen]))
-        scores.by_group[name] = (of_group, 0.0)
+        values = [metric(outputs[chosen], targets[chosen]) for outputs in variants]
+        score = values[0]
+        if not np.isfinite(values).any():
+            return score, 0.0
+        spread = max(values) - min(values)
+        if spread <= MOST_TIES * max(1.0, abs(score)):
+            return score, spread
+        scores.undecided = (
+            f"rounding of the outputs moves {metric.name} by {spread:.2g}"
+        )
+        return score, math.inf
+
+    scores.score = score_of(np.arange(len(rows)))
+    for name, places in run_parts.data.test_groups_of(rows).items():
+        scores.by_group[name] = score_of(places)
     return scores
+
+
+def _nudged(objective: Objective, logits: Tensor, labels: Tensor) -> Iterator[Tensor]:
+    """Outputs that rounding may give: nearer to the targets, further, or either.
+
+    What the loss asks for orders equal records in the best or the worst way.
+    """
+    with torch.enable_grad():
+        outputs = logits.detach().requires_grad_()
+        [slope] = torch.autograd.grad(objective(outputs, labels), outputs)
+    generator = torch.Generator().manual_seed(0)
+    random = torch.rand(logits.shape, generator=generator) * 2 - 1
+    # Outputs near 0 are sums of larger terms, whose size is that of the others.
+    size = NEAR * (logits.abs() + logits.abs().mean())
+    for direction in (slope.sign(), -slope.sign(), random):
+        yield logits + size * direction

@@ -40,6 +40,7 @@ from simulate.replay.scores import scores_of
 from simulate.runs import request as requests
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import execute, run_prepared
+from simulate.tasks import MULTI_CLASS, metric_of
 from tests.sabotage.fault import each_released, with_components
 from tests.sabotage.kinds.rounds import CLEAR, stepping
 from tests.simulate.replay.runs import ROUNDS, comparison, replayed, short_plan
@@ -365,10 +366,13 @@ def test_scores_of_models_that_clients_keep_are_called_claimed(tmp_path):
     assert "they are only claimed" in answer
 
 
-def test_a_model_whose_outputs_are_ties_has_no_accuracy(honest):
+@pytest.mark.parametrize("metric", ["accuracy", "auroc"])
+def test_a_model_whose_outputs_are_ties_has_no_score(honest, metric):
     plan = Plan.load(honest / PLAN)
     record = RunRecord.load(honest)
     run_parts = OwnParts().parts_of(record, plan, None, honest)
+    if metric != "accuracy":
+        run_parts = replace(run_parts, metric=metric_of(MULTI_CLASS, metric))
     theta = final_vector(honest).vector.clone()
     rows = np.arange(len(run_parts.data.test_y))
     assert scores_of(run_parts, plan, theta, rows).shown
