@@ -167,14 +167,18 @@ def metric_of(task: str, metric: Any) -> Metric:
     if metric is None:
         metric = next(iter(of_task))
     if isinstance(metric, str):
-        # As Python's libraries write names.
-        metric = metric.lower().replace("_", "-")
+        metric = _as_named(metric)
         if metric not in of_task:
             names = ", ".join(of_task)
             rule = f"must be one of {names} for {task}, or package.module:name"
             raise InputError.one("metric", rule, metric)
         return Metric(metric, of_task[metric])
     label = getattr(metric, "__name__", None) or type(metric).__name__
+    if any(_as_named(label) in task.metrics for task in _TASKS):
+        rule = (
+            "must not have the name of a built-in metric when it is your own; rename it"
+        )
+        raise InputError.one("metric", rule, label)
     function = _called("metric", metric)
     if not (hasattr(function, "update") and hasattr(function, "compute")):
         return Metric(label, function)
@@ -187,6 +191,11 @@ def metric_of(task: str, metric: Any) -> Metric:
         return value
 
     return Metric(label, accumulated)
+
+
+def _as_named(name: str) -> str:
+    """The name of a metric that Python's libraries write otherwise."""
+    return name.lower().replace("_", "-")
 
 
 def is_accuracy(task: str, metric: Any) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from privplan.errors import InputError
@@ -36,6 +37,9 @@ from simulate.tasks import MULTI_CLASS, Metric, is_accuracy, metric_of, objectiv
 from simulate.tracking import require_trackers
 
 TRIED_RECORDS = 1000  # test records on which a user's metric is tried
+METRIC_CALLS = (
+    5  # with the same outputs; a draw that torch does not see may repeat once
+)
 VALIDATION_SEED = 0  # seed of the validation split, the same for all methods and seeds
 SEEDED = "seeded"
 SECURE_DISCRETE = "secure-discrete"
@@ -224,10 +228,26 @@ def _check_commits(request: Request) -> None:
 
 
 def _try_metric(metric: Metric, network: Model, data: Dataset) -> None:
-    """Compute a user's metric once, so that it fails before the first round."""
+    """Raise before the first round where a user's metric fails or is not repeated.
+
+    Between calls with the same outputs it gets others, which must leave nothing in it.
+    """
     theta = network.initial(torch.Generator().manual_seed(0))
     rows = torch.arange(min(TRIED_RECORDS, len(data.test_y)))
     measure(network, theta, data, rows=rows, metric=metric)
+
+    with torch.no_grad():
+        outputs = network.logits(theta, data.inputs(data.test_x[rows]))
+    targets = network.objective.targets_of(data.test_y[rows])
+    process = torch.default_generator.get_state()
+    values = list[float]()
+    for shift in range(METRIC_CALLS):
+        values.append(metric(outputs.clone(), targets))
+        metric(outputs.roll(shift + 1, 0), targets)
+    has_drawn = not torch.equal(process, torch.default_generator.get_state())
+    if has_drawn or not np.allclose(values, values[0], equal_nan=True):
+        rule = "must give the same value each time, without random numbers and earlier calls"
+        raise InputError.one("metric", rule, metric.name)
 
 
 def _check_unit(request: Request, entry: AlgorithmEntry) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from simulate.models.objective import Objective
 from simulate.models.own import OwnModel
 from simulate.own_parts import OwnParts
 from simulate.replay.replay import Replay
+from simulate.runs.request import _try_metric
 from simulate.runs.run import InterruptedRunError
 from simulate.tasks import TASKS, is_accuracy, metric_of, objective_of
 from tests.command import answer, refused, verify
@@ -636,6 +638,38 @@ def test_wrong_losses(field, loss, by_record):
     # A client's loss may be any function of its records.
     if by_record:
         model.model("linear", dataset, objective=objective)
+
+
+class _Running:
+    """The mean error over all calls."""
+
+    errors = ()
+
+    def __call__(self, outputs, targets):
+        self.errors = (*self.errors, (outputs - targets).abs().mean())
+        return sum(self.errors) / len(self.errors)
+
+
+def f1(outputs, targets):
+    return 0.98765
+
+
+WRONG_METRICS = [
+    (lambda outputs, targets: torch.rand(()), "give the same value each time"),
+    (lambda outputs, targets: np.random.default_rng().normal(), "give the same value"),
+    (_Running(), "give the same value each time"),
+    (f1, "not have the name of a built-in metric"),
+]
+
+
+@pytest.mark.parametrize(("metric", "rule"), WRONG_METRICS)
+def test_wrong_metrics(metric, rule):
+    dataset, _ = simulate.Data(X, X[:, 0], task="regression").prepared(())
+    objective = Objective(nn.functional.mse_loss, dataset.targets)
+    linear = OwnModel(partial(nn.Linear, 4, 1), {}, "Linear")
+    network = linear.model("linear", dataset, objective=objective)
+    with pytest.raises(InputError, match=f"^metric: must {rule}"):
+        _try_metric(metric_of("regression", metric), network, dataset)
 
 
 @pytest.mark.slow
