@@ -148,8 +148,10 @@ class TrainedRun(Shown):
             end = begin + parameter.numel()
             parameter.data = theta[begin:end].view(shape).clone()
             begin = end
+        # A property of a user's module is not computed only to see that it exists.
+        attributes = dir(module)
         for name in _OF_ESTIMATORS:
-            if not hasattr(module, name):
+            if name not in attributes and not hasattr(module, name):
                 setattr(module, name, _Uncallable(f"{name}: {purpose('predict')}"))
         return module.eval()
 

@@ -141,7 +141,9 @@ class OwnModel:
             skeleton = frozen_as_buffers(copy.deepcopy(module))
         except Exception as error:  # a hook stored an activation when it was tried
             raise InputError.one("model", COPY_RULE, error_line(error)) from None
-        buffers = {key: value.clone() for key, value in skeleton.named_buffers()}
+        # A buffer that two parts share has two names.
+        named = skeleton.named_buffers(remove_duplicate=False)
+        buffers = {key: value.clone() for key, value in named}
         plain = Modular(
             name,
             data.shape,

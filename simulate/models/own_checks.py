@@ -120,6 +120,8 @@ def value_faults(module: nn.Module) -> Iterator[Fault]:
             rule = "must have values, not be on torch's meta device"
         elif value.is_complex() and value.requires_grad:
             rule = "must have real parameters, not complex ones"
+        elif value.layout != torch.strided or value.is_quantized:
+            rule = "must have dense values, neither sparse nor quantized ones"
         elif value.isnan().any():
             rule = "must have no NaN among its values, which equals nothing"
         else:

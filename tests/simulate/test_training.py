@@ -447,19 +447,33 @@ def _with_value(name, value):
     return module
 
 
-@pytest.mark.parametrize("name", ["scale", "mask"])
-def test_a_module_whose_values_are_no_numbers_is_refused_for_that(
-    solved, tmp_path, name
-):
+def _with_buffer(kind):
+    module = Net()
+    values = {
+        "sparse": lambda: torch.eye(4).to_sparse_csr(),
+        "quantized": lambda: torch.quantize_per_tensor(
+            torch.ones(2), 1, 0, torch.qint8
+        ),
+    }
+    module.register_buffer("mask", values[kind]())
+    return module
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR", "ignore:.*quantiz")
+@pytest.mark.parametrize(
+    ("name", "module", "rule"),
+    [
+        ("scale", partial(_with_value, "scale", math.nan), "must have no NaN"),
+        ("mask", partial(_with_value, "mask", math.nan), "must have no NaN"),
+        ("mask", partial(_with_buffer, "sparse"), "must have dense values"),
+        ("mask", partial(_with_buffer, "quantized"), "must have dense values"),
+    ],
+)
+def test_a_module_whose_values_are_no_numbers_is_refused_for_that(name, module, rule):
     with pytest.raises(InputError) as caught:
-        simulate.train(
-            solved,
-            model=_with_value(name, math.nan),
-            data=data(),
-            folder=tmp_path / "run",
-        )
+        OwnModel(module, {}, "m").fresh()
     [fault] = caught.value.faults
-    assert fault.rule.startswith("must have no NaN among its values")
+    assert fault.rule.startswith(rule)
     assert name in str(fault)
 
 
@@ -469,12 +483,30 @@ def test_a_mask_may_be_infinite():
     assert OwnModel(_with_value("mask", -math.inf), {}, "m").model("m", dataset)
 
 
-@pytest.mark.parametrize("module", [_Constrained, _Nested])
+class _Shared(Net):
+    """Two of its parts have one buffer, and a property of it cannot be computed."""
+
+    def __init__(self):
+        super().__init__()
+        shared = torch.full((4,), 0.5)
+        self.register_buffer("left", shared)
+        self.register_buffer("right", shared)
+
+    @property
+    def score(self):
+        raise ValueError
+
+    def forward(self, x):
+        return super().forward(x * self.left + x * self.right)
+
+
+@pytest.mark.parametrize("module", [_Constrained, _Nested, _Shared])
 def test_a_module_may_constrain_its_weights_or_hold_itself(module, solved, tmp_path):
     options = {"model": module, "data": data(), "folder": tmp_path / "run"}
-    verdict = simulate.train(solved, **options).verdict
-    assert verdict.outcome == "kept"
-    assert verdict.level == "executed"
+    run = simulate.train(solved, **options)
+    assert run.verdict.outcome == "kept"
+    assert run.verdict.level == "executed"
+    assert isinstance(run.model(), module)
 
 
 def test_a_module_changes_no_parameters_and_no_buffers_of_a_run():
