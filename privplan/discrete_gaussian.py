@@ -34,9 +34,10 @@ from privplan.errors import InputError
 
 # The standard deviation is at least 2^BITS and below 2^(BITS + 1) steps of the grid.
 BITS = 36
-# Coarsest grid that is drawn on: the precision of updates of 256 in float32. Whatever
-# training does within a step leaves no trace, in the model or for a verifier.
-COARSEST = 2.0**-16
+# Standard deviation from which usual updates are lost. Releases are float32, rounded by
+# 2^-24 of it, and a verifier accepts ten times that: over a million coordinates a norm
+# of 0.6, less than that of a usual client's update.
+WIDEST = 2.0**10
 # Scale up to which the evaluation below is within its error bound.
 LARGEST = 1 << 42
 # Values of |Y| beyond so many deviations are compared exactly.
@@ -203,19 +204,18 @@ def grid_of(std: float) -> float:
 
 
 def grid_fault(noise_multipliers: Iterable[float], clipping_norm: float) -> str | None:
-    """The rule that noise on a grid too coarse for updates breaks; None otherwise.
+    """The rule that noise too wide for updates breaks; None otherwise.
 
     Args:
         noise_multipliers: of all groups, in units of the clipping norm.
         clipping_norm: of the plan.
     """
-    if grid_of(max(noise_multipliers) * clipping_norm) <= COARSEST:
+    if max(noise_multipliers) * clipping_norm < WIDEST:
         return None
-    limit = COARSEST * 2 ** (BITS + 1)
     return (
         "must not be secure-discrete where the clipping norm times a noise multiplier "
-        f"is {limit:.3g} or more: updates are rounded to 1/2^{BITS} of that, and usual "
-        "ones are lost"
+        f"is {WIDEST:.0f} or more: releases are rounded to single precision, in which "
+        "usual updates are lost"
     )
 
 
