@@ -44,6 +44,7 @@ class Release:
     limit: float  # largest L2 deviation that agrees, in units
     sums: Sequence[Tensor] = ()  # the sum of each group, before they are mixed
     mixture_norm: float = math.inf  # L2 norm of their mixture, without noise
+    is_faint: bool = False  # whether a usual update of a group is within the limit
 
 
 def in_threads(
@@ -155,7 +156,20 @@ def noisy_sum(
         limit=limit,
         sums=[clipped_sum.total for clipped_sum in sums],
         mixture_norm=float(total.norm()),
+        is_faint=_is_faint(line, sums, limit * unit),
     )
+
+
+def _is_faint(line: Line, sums: Sequence[ClippedSum], limit: float) -> bool:
+    """Whether a release agrees with or without a client: its mean norm is in the limit.
+
+    Clients whose updates are zero leave nothing out.
+    """
+    norms = [
+        clipped_sum.summed_norms / max(1, len(contribution.clients))
+        for contribution, clipped_sum in zip(line.parts, sums, strict=True)
+    ]
+    return any(0 < norm <= limit for norm in norms)
 
 
 def _mixed(

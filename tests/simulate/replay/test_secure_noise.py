@@ -277,9 +277,9 @@ def test_noise_of_whole_numbers_without_a_key_is_no_traceback(tmp_path):
     assert "record" in failed
 
 
-def coarse_request(tmp_path):
+def coarse_request(tmp_path, noise="secure-discrete", norm=5e3):
     """Noise so large that usual updates are less than its rounding to float32."""
-    spec = {**yaml.safe_load(SPEC), "clipping_norm": 5e3}
+    spec = {**yaml.safe_load(SPEC), "clipping_norm": norm}
     return Request(
         solve(Spec.parse(spec)),
         "planned",
@@ -287,7 +287,7 @@ def coarse_request(tmp_path):
         tmp_path / "run",
         own_data=data(),
         own_model=OwnModel(Net, {}, "Net"),
-        noise="secure-discrete",
+        noise=noise,
     )
 
 
@@ -296,9 +296,14 @@ def test_noise_in_which_updates_are_lost_is_refused(tmp_path):
         prepare(coarse_request(tmp_path))
 
 
-def test_a_run_with_noise_in_which_updates_are_lost_is_not_kept(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("noise", "norm"), [("secure", 1e10), ("secure-discrete", 5e3)]
+)
+def test_a_run_with_noise_in_which_updates_are_lost_is_not_kept(
+    tmp_path, monkeypatch, noise, norm
+):
     """Whatever a client trains is lost in rounding, so that nothing tells of it."""
-    coarse = coarse_request(tmp_path)
+    coarse = coarse_request(tmp_path, noise, norm)
     monkeypatch.setattr(experiment, "grid_fault", lambda *arguments: None)
     execute(coarse)
     options = {OPTIONS: given_again(coarse)}
