@@ -141,9 +141,11 @@ class OwnModel:
             skeleton = frozen_as_buffers(copy.deepcopy(module))
         except Exception as error:  # a hook stored an activation when it was tried
             raise InputError.one("model", COPY_RULE, error_line(error)) from None
-        # A buffer that two parts share has two names.
-        named = skeleton.named_buffers(remove_duplicate=False)
-        buffers = {key: value.clone() for key, value in named}
+        # A buffer that two parts share has two names, a part that is met twice has one.
+        buffers = dict[str, Tensor]()
+        for place, part in skeleton.named_modules():
+            named = part.named_buffers(place, recurse=False, remove_duplicate=False)
+            buffers.update({key: value.clone() for key, value in named})
         plain = Modular(
             name,
             data.shape,
