@@ -19,7 +19,6 @@ from typing import NamedTuple
 from privplan.accounting.bracketing import largest_affordable
 from privplan.errors import Fault, InfeasibleError, InputError, did_you_mean
 from privplan.plan import Plan
-from privplan.planning.noise import upper_bounds_only
 from privplan.planning.problem import (
     above,
     check_limits,
@@ -367,8 +366,7 @@ class _Trials:
         if argument not in self.excesses:
             self.excesses[argument] = math.inf
             try:
-                with upper_bounds_only():
-                    plan = solve(self._values.spec_at(argument), second_opinion=False)
+                plan = solve(self._values.spec_at(argument), second_opinion=False)
             except (InfeasibleError, InputError) as error:
                 self.refusals.append(error)
                 return math.inf

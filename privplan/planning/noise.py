@@ -8,17 +8,14 @@ itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privplan.accounting.accountant import Accountant, at_most
 from privplan.accounting.accountant import accountant as by_name
+from privplan.accounting.accountant import at_most
 from privplan.accounting.calibrate import (
     LEAST_RATIO,
     NOISE_RANGE,
@@ -28,7 +25,7 @@ from privplan.accounting.calibrate import (
     noise_multiplier_by_bisection,
     quick_epsilon,
 )
-from privplan.accounting.pld.accountant import PldAccountant, compose
+from privplan.accounting.pld.accountant import compose
 from privplan.accounting.pld.direction import EvaluationPlan
 from privplan.errors import InfeasibleError, InputError, TooLittleNoiseError
 from privplan.planning.budget import Budget, budget_of
@@ -224,26 +221,6 @@ def log_excess(
 
 # The noise multiplier of a plan, by the accountant itself.
 
-_upper_only: ContextVar[bool] = ContextVar("upper_only", default=False)
-
-
-@contextmanager
-def upper_bounds_only() -> Iterator[None]:
-    """Certify plans within the block without lower bounds, which a table omits."""
-    token = _upper_only.set(True)
-    try:
-        yield
-    finally:
-        _upper_only.reset(token)
-
-
-def guarantee(epsilon: float) -> Accountant:
-    """The accountant of the guarantee of a budget."""
-    if _upper_only.get():
-        return cast(Accountant, PldAccountant(decide=epsilon))
-    return by_name(GUARANTEE)
-
-
 # How far below its budget epsilon may be, relatively.
 _RTOL = 1e-4
 # Part of that by which an estimate is aimed below the budget. Estimates are 0 to 1e-4
@@ -384,13 +361,8 @@ def _spent(
     budget: Budget, ratio: float, noise: float, accountant: str = GUARANTEE
 ) -> float:
     """The epsilon that an accountant certifies, as an upper bound."""
-    is_guarantee = accountant == GUARANTEE
-    if is_guarantee:
-        chosen = guarantee(budget.epsilon)
-    else:
-        chosen = by_name(accountant)
     history = budget.history(ratio, noise)
-    return chosen.epsilon(history, budget.delta, budget.relation).upper
+    return by_name(accountant).epsilon(history, budget.delta, budget.relation).upper
 
 
 def rounded_up(noise: float) -> float:

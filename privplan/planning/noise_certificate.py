@@ -13,7 +13,7 @@ from privplan.accounting.certificate import CertificateRow, certify
 from privplan.accounting.release import named_law
 from privplan.errors import InfeasibleError
 from privplan.planning.budget import budget_of, history_of
-from privplan.planning.noise import GUARANTEE, guarantee, least_noise
+from privplan.planning.noise import GUARANTEE, least_noise
 from privplan.planning.problem import Problem
 
 Floats = NDArray[np.float64]
@@ -96,7 +96,7 @@ def _rows(
         group=problem.names[group],
         delta=problem.deltas[group],
         relation=problem.relation,
-        accountants=(guarantee(problem.epsilons[group]), *second_opinions),
+        accountants=(GUARANTEE, *second_opinions),
         unit=problem.unit,
     )
     return list(rows)

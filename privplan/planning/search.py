@@ -108,21 +108,25 @@ def _frugal(model: ErrorModel, cohorts: Floats, status: str) -> Allocation | Non
         if refined_model is model:
             break
         model = refined_model
-    if model.task.problem.sampling.law.whole_cohorts:
-        upper = np.minimum(model.task.limits.max_cohorts, model.task.clients)
-        cohorts = whole_cohorts(cohorts, upper, round(model.task.problem.cohort))
+    task = model.task
+    if task.problem.sampling.law.whole_cohorts:
+        cohorts = whole_cohorts(
+            cohorts,
+            np.minimum(task.limits.max_cohorts, task.clients),
+            round(task.problem.cohort),
+        )
 
     # All groups have the noise that the slack leaves, or what their budget needs.
+    error_by_curves = _error(task, best)
     tightest, exact = _exact_noise_of_tightest(model, best, cohorts)
     best = replace(best, noise=best.noise * exact / model.noise(cohorts)[tightest])
     allowed = allowed_noise(model, best, cohorts) * cohorts / best.weights
     noise = _calibrated_noise(model, cohorts, allowed, {tightest: exact})
-    slack = model.task.slack
-    status += f"; then the least spending within {slack:g} of it"
+    status += f"; then the least spending within {task.slack:g} of it"
     frugal = replace(best, cohorts=cohorts, noise=noise, status=status)
-    if _error(model.task, frugal) > (1 + slack) * _error(model.task, best):
-        return None
-    return frugal
+    # Which of the two is exact depends on the group, within the error of the curves.
+    limit = (1 + task.slack) * max(error_by_curves, _error(task, best))
+    return frugal if _error(task, frugal) <= limit else None
 
 
 def _error(task: Task, allocation: Allocation) -> float:

@@ -14,7 +14,7 @@ from privplan.accounting.pld import accountant as pld_accountant
 from privplan.accounting.release import Relation, SamplingLaw
 from privplan.errors import TooLittleNoiseError
 from privplan.planning.budget import Budget, history_of
-from privplan.planning.noise import least_noise, root, upper_bounds_only
+from privplan.planning.noise import least_noise, root
 from privplan.planning.noise_curves import (
     NoiseCurves,
     _coarse_curve,
@@ -109,28 +109,20 @@ def test_points_of_a_sweep_do_not_depend_on_what_is_known():
     assert last_rows == rows[-len(last_rows) :]
 
 
-def test_plans_with_upper_bounds_only_are_those_of_solve():
-    spec = Spec.parse(spec_data(**SPENT))
-    alone = solve(spec)
-    with upper_bounds_only():
-        shared = solve(spec)
-    assert shared.objective.value == pytest.approx(alone.objective.value, rel=2e-4)
-    for row in shared.certificate:
-        assert not row.guarantee or row.epsilon_upper <= shared.group(row.group).epsilon
-
-
 @pytest.mark.slow
 def test_many_points_keep_their_budgets():
     """No guarantee of a sweep is above its budget, and one of each plan is close to it.
 
-    It is 4e-4 below at most: where a budget hardly binds, a plan may spend less.
+    Where noise that the slack allows suffices all groups, one is within 2% of its
+    budget, and within 4e-4 elsewhere.
     """
     rows = sweep(spec_data(**SPENT), [parse_vary("groups.strict.epsilon=0.2:3.5:300")])
     assert len(rows) == 600
     assert all(row["epsilon_upper"] <= row["epsilon"] for row in rows)
-    assert (
-        sum(row["epsilon_upper"] >= row["epsilon"] * (1 - 4e-4) for row in rows) >= 300
-    )
+    spent = np.array([row["epsilon_upper"] / row["epsilon"] for row in rows])
+    largest = spent.reshape(300, 2).max(axis=1)
+    assert largest.min() >= 0.98
+    assert np.mean(largest >= 1 - 4e-4) >= 0.9
 
 
 SAMPLINGS = ("poisson", "fixed_size")

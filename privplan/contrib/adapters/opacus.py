@@ -475,8 +475,9 @@ def _refuse_extra_state(module: torch.nn.Module) -> None:
 def _refuse_mixed_records(module: torch.nn.Module, like: Any) -> None:
     """Refuse a module whose output of a record depends on another one of its batch.
 
-    It is tried on made-up records, whose values tell of nobody. A module that does not
-    take them is believed.
+    It is tried on made-up records, whose values tell of nobody, and with other weights,
+    since those of a last layer often start at zero. A module that does not take them,
+    or gives more than one tensor with a row for each record, is believed.
 
     Args:
         module: in the mode in which it trains.
@@ -495,17 +496,23 @@ def _refuse_mixed_records(module: torch.nn.Module, like: Any) -> None:
     outputs = []
     devices = [] if device.type == "cpu" else [device]
     with torch.random.fork_rng(devices, device_type=device.type), torch.no_grad():
+        torch.manual_seed(1)
+        trial = copy.deepcopy(module)
+        for parameter in trial.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.1)
         for neighbour in (1, 2):
             # Equal draws, such as those of dropout.
             torch.manual_seed(0)
             batch = records[[0, neighbour]].to(device)
             try:
-                outputs.append(copy.deepcopy(module)(batch)[0])
+                outputs.append(copy.deepcopy(trial)(batch))
             except Exception:  # the user's code can fail in any way
                 return
     first, second = outputs
-    if torch.is_tensor(first) and not torch.allclose(
-        first, second, rtol=_SAME, atol=_SAME, equal_nan=True
+    if not torch.is_tensor(first) or first.shape[:1] != (2,):
+        return
+    if first.shape == second.shape and not torch.allclose(
+        first[0], second[0], rtol=_SAME, atol=_SAME, equal_nan=True
     ):
         rule = "must compute a record's outputs from that record only"
         raise InputError.one("module", rule, "outputs that depend on the batch")

@@ -400,12 +400,20 @@ class _MixingCodes(torch.nn.Embedding):
         return embedded - embedded.mean(0)
 
 
+def _mixing_before_zeros():
+    """A module that mixes records before a last layer that starts at zero."""
+    last = torch.nn.Linear(2, 2)
+    torch.nn.init.zeros_(last.weight)
+    return torch.nn.Sequential(_Mixing(4, 2), last)
+
+
 @pytest.mark.parametrize(
     ("module", "rule"),
     [
         (_Remembering(4, 2), "or other tensors that training changes, found '0.seen'"),
         (_Telling(4, 2), "must have no extra state.* found '_Telling at 0'"),
         (_Mixing(4, 2), "must compute a record's outputs from that record only"),
+        (_mixing_before_zeros(), "must compute a record's outputs from that record"),
     ],
 )
 def test_a_module_that_keeps_or_mixes_records_is_refused(module, rule, tmp_path):
@@ -422,6 +430,20 @@ def test_a_module_of_codes_that_mixes_records_is_refused(tmp_path):
         pytest.raises(InputError, match="from that record only"),
     ):
         guarded(guard, module, optimizer, codes)
+
+
+class _TwoOutputs(torch.nn.Linear):
+    """Gives its outputs beside what it computed them from."""
+
+    def forward(self, x):
+        return super().forward(x), x
+
+
+def test_a_module_of_several_outputs_is_believed(tmp_path):
+    module = _TwoOutputs(4, 2)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
+    with Guard(plan(), tmp_path) as guard:
+        guarded(guard, module, optimizer, data())
 
 
 def test_what_only_draws_or_has_constants_trains(tmp_path):
