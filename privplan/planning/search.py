@@ -99,16 +99,9 @@ def _frugal(model: ErrorModel, cohorts: Floats, status: str) -> Allocation | Non
         cohorts: the best ones, shape (groups,).
         status: how far these are certified to be from the optimum.
     """
-    places = _RefinedPlaces(model.task, model.curves)
-    best = model.allocation(cohorts, model.noise(cohorts), status)
-    cheaper = CheaperCohorts(best)
-    for _ in range(_REFINEMENTS):
-        cohorts = cheaper.search(model)
-        refined_model = places.refine(model, cohorts)
-        if refined_model is model:
-            break
-        model = refined_model
     task = model.task
+    best = model.allocation(cohorts, model.noise(cohorts), status)
+    model, cohorts = _cheaper(model, best)
     if task.problem.sampling.law.whole_cohorts:
         cohorts = whole_cohorts(
             cohorts,
@@ -127,6 +120,20 @@ def _frugal(model: ErrorModel, cohorts: Floats, status: str) -> Allocation | Non
     # Which of the two is exact depends on the group, within the error of the curves.
     limit = (1 + task.slack) * max(error_by_curves, _error(task, best))
     return frugal if _error(task, frugal) <= limit else None
+
+
+def _cheaper(model: ErrorModel, best: Allocation) -> tuple[ErrorModel, Floats]:
+    """The cohorts that spend least within the slack, and curves refined around them."""
+    places = _RefinedPlaces(model.task, model.curves)
+    cheaper = CheaperCohorts(best)
+    cohorts = best.cohorts
+    for _ in range(_REFINEMENTS):
+        cohorts = cheaper.search(model)
+        refined_model = places.refine(model, cohorts)
+        if refined_model is model:
+            break
+        model = refined_model
+    return model, cohorts
 
 
 def _error(task: Task, allocation: Allocation) -> float:
