@@ -37,9 +37,9 @@ from simulate.tasks import MULTI_CLASS, Metric, is_accuracy, metric_of, objectiv
 from simulate.tracking import require_trackers
 
 TRIED_RECORDS = 1000  # test records on which a user's metric is tried
-METRIC_CALLS = (
-    5  # with the same outputs; a draw that torch does not see may repeat once
-)
+# Calls of a user's metric with the same outputs: a draw that torch does not see may
+# give the same value twice.
+METRIC_CALLS = 5
 VALIDATION_SEED = 0  # seed of the validation split, the same for all methods and seeds
 SEEDED = "seeded"
 SECURE_DISCRETE = "secure-discrete"

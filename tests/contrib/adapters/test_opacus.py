@@ -219,6 +219,16 @@ def test_the_noise_is_of_no_generator_of_pytorch(tmp_path, monkeypatch):
     assert noise.numpy() == pytest.approx(expected, abs=1e-4)
 
 
+def assert_step_is_refused(private, stepper, batches, rule):
+    """A step on the first batch is refused by a rule, and leaves the weights."""
+    inputs, labels = next(iter(batches))
+    torch.nn.functional.cross_entropy(private(inputs), labels).backward()
+    before = flat(private.parameters()).clone()
+    with pytest.raises(InputError, match=rule):
+        stepper.step()
+    assert torch.equal(flat(private.parameters()), before)
+
+
 def test_a_step_hook_may_not_replace_the_noisy_gradient(tmp_path):
     def put_clear_sum(optimizer):
         for parameter in optimizer.params:
@@ -227,12 +237,9 @@ def test_a_step_hook_may_not_replace_the_noisy_gradient(tmp_path):
     with Guard(plan(), tmp_path) as guard:
         private, stepper, batches = begun(guard)
         stepper.attach_step_hook(put_clear_sum)
-        inputs, labels = next(iter(batches))
-        torch.nn.functional.cross_entropy(private(inputs), labels).backward()
-        before = flat(private.parameters()).clone()
-        with pytest.raises(InputError, match="grad: must be the noisy gradient that"):
-            stepper.step()
-        assert torch.equal(flat(private.parameters()), before)
+        assert_step_is_refused(
+            private, stepper, batches, "grad: must be the noisy gradient that"
+        )
 
 
 @pytest.mark.parametrize("when", ["pre", "post"])
@@ -246,12 +253,9 @@ def test_no_hook_moves_weights_in_a_step(when, tmp_path):
     with Guard(plan(), tmp_path) as guard:
         private, stepper, batches = begun(guard)
         getattr(stepper.original_optimizer, f"register_step_{when}_hook")(add_clear_sum)
-        inputs, labels = next(iter(batches))
-        torch.nn.functional.cross_entropy(private(inputs), labels).backward()
-        before = flat(private.parameters()).clone()
-        with pytest.raises(InputError, match="optimizer: must have no hooks on its st"):
-            stepper.step()
-        assert torch.equal(flat(private.parameters()), before)
+        assert_step_is_refused(
+            private, stepper, batches, "optimizer: must have no hooks on its st"
+        )
         assert guard.round == 1
 
 
