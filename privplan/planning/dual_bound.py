@@ -49,8 +49,9 @@ _FINE = 0.02
 # Slopes of the first lines below phi over the tangent there, closest where it touches.
 _SLOPES = np.exp([-3.0, -0.5, -0.05, -0.005, 0.0, 0.005, 0.05, 0.5, 3.0])
 _MOST_LINES = 40  # how many more are drawn
-# Neighbouring slopes that are relatively closer leave nothing between them.
-_SAME_SLOPE = 1e-6
+# Neighbouring slopes that are relatively closer leave nothing between them: what the
+# bound still gains is of the order of the square.
+_SAME_SLOPE = 1e-3
 _BISECTIONS = 26
 _HINTS = 3
 # Squares of smaller h that are tried, over the error.

@@ -47,8 +47,10 @@ _SAME_RATIO = 1e-9
 # How far a parabola reaches to either side in log q; beyond it is constant.
 _REACH = 0.35
 _REACH_OF_MOMENTS = 0.1
-# Centres of parabolas are multiples of this in log q: points of a sweep share them.
-_CENTRE_STEP = 0.02
+# Centres of parabolas are multiples of this part of the reach in log q, so that points
+# of a sweep and searches without a floor share them. A ratio is off by half of it at
+# most, which moves no optimum by 1e-4 of its error.
+_CENTRE_STEP = 0.3
 
 
 class NoiseValues(NamedTuple):
@@ -97,7 +99,8 @@ class NoiseCurve:
         """The curve with its parabola around a ratio, or close to it."""
         if self.low == self.high:
             return self
-        centre = round(math.log(ratio) / _CENTRE_STEP) * _CENTRE_STEP
+        step = _CENTRE_STEP * self.reach
+        centre = round(math.log(ratio) / step) * step
         centre = min(centre, self.high - self.reach)
         coarse = replace(self, centre=0.0, parabola=(0.0, 0.0, 0.0))
         return _refined(coarse, centre)
