@@ -137,6 +137,10 @@ class OwnParts:
 
     def model_of(self, record: RunRecord, data: Dataset) -> Model:
         """The model of a run."""
+        has_own_loss = bool(record.configuration.get("own_loss"))
+        if self.loss is not None and not has_own_loss:
+            rule = "must be left out for a run of a task's loss"
+            raise InputError.one("loss", rule, self.loss)
         expected = record.configuration.get("own_model")
         if self.model is None:
             if expected is not None:
@@ -147,7 +151,7 @@ class OwnParts:
             raise InputError.one(
                 "model", "must be the model of the run", self.model.label
             )
-        if self.loss is None and record.configuration.get("own_loss"):
+        if self.loss is None and has_own_loss:
             rule = "must be given again for a run of an own loss, with --loss"
             raise NotGivenError.one("loss", rule, "none")
         objective = objective_of(self.task, self.loss, data.targets)

@@ -43,9 +43,10 @@ class Metric:
     compute: Callable[[Tensor, Tensor], Any]
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> float:
-        """The metric of some records."""
+        """The metric of some records; it gets copies, which it may change."""
+        predicted = fitted(outputs, targets).clone()
         try:
-            return float(self.compute(fitted(outputs, targets), targets))
+            return float(self.compute(predicted, targets.clone()))
         except Exception as error:  # the user's code can fail in any way
             rule = f"must compute a number from outputs and targets ({self.name})"
             raise InputError.one("metric", rule, error_line(error)) from None

@@ -9,6 +9,7 @@ from scipy.special import log_ndtr
 
 DELTA_SHARE = 0.01
 """Share of delta that the bound may use: a smaller one raises epsilon by a logarithm only."""
+_LARGEST_EXPONENT = 700.0  # exp of more overflows
 STEPS = 200  # bisections: more than a float64 has binary digits
 
 
@@ -72,6 +73,8 @@ def carried(deviation: float, rounds: int, epsilon: float, delta: float) -> Carr
             low = middle
         else:
             high = middle
+    if high > _LARGEST_EXPONENT:
+        return Carried(math.inf, math.inf)
     return Carried(2 * high, math.expm1(high) + DELTA_SHARE)
 
 

@@ -104,6 +104,14 @@ class ClientTraining:
             movement_apart=True,
         )
 
+    def rate(self) -> float:
+        """The most by which a unit of a step's direction moves what is sent."""
+        factors = [torch.as_tensor(factor * self.share) for factor in self.factors]
+        largest = max(float(factor.max()) for factor in factors)
+        momentum = self._world.plan.spec.local.momentum
+        carried_on = sum(momentum**step for step in range(len(factors)))
+        return learning_rate(self._world.plan, self._round) * largest * carried_on
+
 
 def client_release(
     world: World, line: Line, start: Start
@@ -121,9 +129,20 @@ def client_release(
     # The noise of a coordinate of what is sent: the root mean square of what was drawn.
     root_mean_square = float(sent_noise.norm()) / math.sqrt(len(sent_noise))
     unit = max(root_mean_square / training.size, TINY)
-    summed_norms = training.clipped.summed_norms / training.size
+    summed_norms = training.clipped.summed_norms / training.size * training.rate()
     limit = ROUNDINGS * rounding_of(vector, summed_norms, unit)
-    release = Release(vector, record, training.clipped.near, unit, limit)
+    usual_norm = summed_norms / max(1, sum(map(len, training.batches)))
+    # The residual is in sums of gradients, and not in what they move.
+    of_residual = training.size / learning_rate(world.plan, line.record.round)
+    release = Release(
+        vector,
+        record,
+        training.clipped.near,
+        unit,
+        limit,
+        is_faint=0 < usual_norm <= limit * unit,
+        residual_scale=of_residual,
+    )
     return release, kept_by(
         world, start, line.parts[0], movement * (1 - training.share)
     )

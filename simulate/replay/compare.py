@@ -30,6 +30,9 @@ TRAINED = (
 COUNTS = ("clipped", "excluded")
 # Relative error of products of a plan's constants in another order.
 CONSTANTS = 1e-12
+# Largest deviation of a release that is shown, in deviations of its noise. Honest runs
+# have some 1e-5; this one adds 0.05 to an epsilon of 2 at a delta of 1e-5 in 50 rounds.
+MOST_CARRIED = 1e-3
 # Largest number of differences that a report lists; all are counted.
 MAX_DIFFERENCES = 100
 # Largest deviation that a report states, also for what is no number.
@@ -167,6 +170,11 @@ class Comparisons:
                 norm = item.distance if math.isfinite(item.distance) else MAX_DEVIATION
                 before = self.deviations.get(line.round, 0.0)
                 self.deviations[line.round] = math.hypot(before, norm)
+                if line.noise_std > 0 and norm > MOST_CARRIED:
+                    self.lacks(
+                        f"releases that rounding hardly changes: round {line.round}: "
+                        f"off by {norm:.2g} deviations of its noise"
+                    )
 
     def _differs(self, item: _Compared) -> bool:
         """Whether a distance is no number or above the limit, of what is compared."""
@@ -331,7 +339,7 @@ def _residual_errors(replayed: Release) -> tuple[float, float]:
     direction of a sum turns by up to twice its error over its norm. Where clipped
     updates cancel, a sum is no more than rounding and has no direction.
     """
-    error = replayed.limit * replayed.unit
+    error = replayed.limit * replayed.unit * replayed.residual_scale
     if replayed.mixture_norm <= error:
         return error, math.inf
     residual = replayed.record.residual

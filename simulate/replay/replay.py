@@ -389,7 +389,7 @@ class Replay:
             if trained and time.monotonic() > self._until:
                 break
             chosen_round = stretch[-1]
-            if chosen_round not in starts:
+            if chosen_round not in recorded:
                 continue  # the stored releases end before it
             for round_ in stretch:
                 last_executed = before.state.round + 1 if before else 0
@@ -445,13 +445,18 @@ class Replay:
 
         starts: dict[int, ModelState] = {}
         scores = ModelScores(self.comparisons, self.record, world, algorithm)
-        try:
-            for state in models_after(algorithm, model, world.seed, initial, noted()):
-                if state.round + 1 in to_execute:
-                    starts[state.round + 1] = state
-                scores.see(state)
-        except InputError as error:  # releases that are not of the algorithm
-            self.comparisons.add(len(recorded), "releases", str(error), math.inf)
+
+        def states() -> Iterator[ModelState]:
+            """The model after each round, until releases are not of the algorithm."""
+            try:
+                yield from models_after(algorithm, model, world.seed, initial, noted())
+            except InputError as error:
+                self.comparisons.add(len(recorded), "releases", str(error), math.inf)
+
+        for state in states():
+            if state.round + 1 in to_execute:
+                starts[state.round + 1] = state
+            scores.see(state)
         return starts, recorded
 
     def _compare_initial(self, header: EvidenceHeader, drawn: np.ndarray) -> None:

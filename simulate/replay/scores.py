@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from privplan.errors import InputError
 from privplan.plan import Plan
 from simulate.models.objective import Objective
 from simulate.own_parts import RunParts
@@ -141,7 +143,14 @@ def _by_metric(
     def score_of(places: np.ndarray) -> Score:
         """The metric of some records, and by how much nudges move it."""
         chosen = torch.from_numpy(places)
-        values = [metric(outputs[chosen], targets[chosen]) for outputs in variants]
+        values = list[float]()
+        for outputs in variants:
+            # A nudge may leave what the metric accepts, as a probability above 1.
+            with suppress(InputError):
+                values.append(metric(outputs[chosen], targets[chosen]))
+        if len(values) < 2:
+            scores.undecided = f"rounding leads beyond what {metric.name} accepts"
+            return 0.0, math.inf
         score = values[0]
         if not np.isfinite(values).any():
             return score, 0.0

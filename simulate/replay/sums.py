@@ -45,6 +45,7 @@ class Release:
     sums: Sequence[Tensor] = ()  # the sum of each group, before they are mixed
     mixture_norm: float = math.inf  # L2 norm of their mixture, without noise
     is_faint: bool = False  # whether a usual update of a group is within the limit
+    residual_scale: float = 1.0  # of a residual, over that of the release
 
 
 def in_threads(

@@ -558,6 +558,9 @@ def test_a_metric_of_the_task_is_computed_again_unasked(workplace, monkeypatch):
     answer(*words, "--metric", "mae", "-o", "by-name")
     assert RunRecord.load(Path("by-name")).configuration["task_metric"]
     assert "passed" in answer("replay", "by-name", *own_parts, "--rounds", "1")
+    # A record that leaves its own loss out would not name it as believed.
+    line = refused("replay", "by-name", *own_parts, "--loss", "torch.nn:L1Loss")
+    assert line.startswith("loss: must be left out for a run of a task's loss")
     answer(*words, "--metric", "own_code:constant", "-o", "by-function")
     assert "task_metric" not in RunRecord.load(Path("by-function")).configuration
     line = refused("replay", "by-function", *own_parts)

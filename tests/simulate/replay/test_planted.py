@@ -33,6 +33,7 @@ from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
 from privplan.verification.verify import judge, load_run
 from privplan.yaml_text import load_yaml
+from simulate.engine import loop
 from simulate.models.registry import model
 from simulate.own_parts import OwnParts
 from simulate.replay.model import final_vector
@@ -350,6 +351,39 @@ def test_clients_that_share_records_break_a_run_that_protects_records(
     assert judge(load_run(folder), 0).outcome == "unverified"
     assert names_of(replayed(folder, 1)) == {"shared records"}
     assert judge(load_run(folder)).outcome == "broken"
+
+
+@pytest.mark.parametrize("part_of_noise", [0.1, 1.0])
+def test_sums_beside_the_noise_of_small_steps_are_not_kept(
+    part_of_noise, tmp_path, monkeypatch
+):
+    """A server with a large step makes an ordinary run of a tiny learning rate."""
+    measure = loop.measure_client_releases
+
+    def leaking(experiment, round_, releases):
+        """Releases that are longer in their own direction, by a part of the noise."""
+        for release in measure(experiment, round_, releases):
+            longer = release.vector * (1 + part_of_noise)
+            yield replace(release, vector=longer)
+
+    monkeypatch.setattr(
+        loop, "measure_client_releases", lambda *told: tuple(leaking(*told))
+    )
+    groups = [{"name": "all", "clients": 20, "epsilon": 2.0, "records": 4}]
+    plan = digits(
+        unit="record",
+        groups=groups,
+        cohort=5,
+        rounds=2,
+        planning={"weights": "population"},
+        local={"steps": 2, "batch_size": 2, "learning_rate": 1e-8},
+        server={"optimizer": "sgd", "learning_rate": 1e7},
+    )
+    folder = tmp_path / "run"
+    execute(Request(plan, "DPFedAvg", "digits", folder, seed=1))
+    report = replayed(folder)
+    assert report.outcome == "failed"
+    assert "releases" in names_of(report)
 
 
 def test_scores_of_models_that_clients_keep_are_called_claimed(tmp_path):

@@ -505,3 +505,55 @@ def test_runs_that_protect_records_of_named_clients_are_executed_again(
     )
     assert not run.verdict.failed
     assert run.verdict.executed == 2
+
+
+def test_large_sums_of_records_beside_little_noise_are_executed_again(tmp_path):
+    """A residual is in sums of gradients, whose rounding is that of the large sums."""
+    clients = 6
+    records = 1000
+    client = np.arange(clients * records) % clients
+    x = np.random.default_rng(0).normal(size=(len(client), 4)).astype("f4")
+    group = ["all"] * len(x)
+    only_tested = simulate.Data(
+        x[:6], client=client[:6], y=client[:6] % 2, group=group[:6]
+    )
+    plan = solve(
+        Spec.parse(
+            {
+                "name": "clinics",
+                "unit": "record",
+                "groups": [
+                    {
+                        "name": "all",
+                        "clients": clients,
+                        "epsilon": 4.0,
+                        "records": records,
+                    }
+                ],
+                "delta": 1e-3,
+                "rounds": 2,
+                "cohort": clients,
+                "clipping_norm": 1.0,
+                "local": {
+                    "steps": 5,
+                    "batch_size": records,
+                    "learning_rate": 0.05,
+                    "momentum": 0.9,
+                },
+                "planning": {"weights": "population"},
+                "model": {"name": "my-net", "parameters": PARAMETERS},
+            }
+        )
+    )
+    run = simulate.train(
+        plan,
+        model=Net,
+        data=simulate.Data(
+            x, (x[:, 0] > -1.5).astype(int), client, group, test=only_tested
+        ),
+        algorithm="DPFedAvg",
+        seed=1,
+        folder=tmp_path / "run",
+    )
+    assert not run.verdict.failed
+    assert run.verdict.executed == 2

@@ -1,0 +1,87 @@
+"""Own metrics of honest runs, which may change their arguments or refuse some outputs."""
+
+import numpy as np
+import pytest
+from torch import nn
+
+import simulate
+from privplan.planning.solver import solve
+from privplan.spec.spec import Spec
+
+
+class Classes(nn.Sequential):
+    """Three classes from four numbers."""
+
+    def __init__(self):
+        super().__init__(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
+
+
+class Chance(nn.Sequential):
+    """A probability, which is 0 or 1 where the sum is far from 0."""
+
+    def __init__(self):
+        super().__init__(nn.Linear(4, 1), nn.Hardsigmoid())
+
+
+def merged(outputs, targets):
+    """Accuracy of two classes, of which one is two of the targets."""
+    targets[targets == 2] = 1
+    predicted = outputs.argmax(1)
+    predicted[predicted == 2] = 1
+    return (predicted == targets).double().mean()
+
+
+def brier(outputs, targets):
+    """Mean squared error of probabilities, and of nothing else."""
+    if not ((outputs >= 0) & (outputs <= 1)).all():
+        raise ValueError("must be probabilities")
+    return (outputs - targets).square().mean()
+
+
+@pytest.mark.parametrize(
+    ("network", "metric", "options"),
+    [
+        (Classes, merged, {}),
+        (Chance, brier, {"loss": nn.MSELoss()}),
+    ],
+)
+def test_a_run_is_executed_again_whatever_its_metric_does(
+    network, metric, options, tmp_path
+):
+    client = np.arange(200) % 10
+    x = np.random.default_rng(0).normal(size=(200, 4)).astype("f4")
+    y = np.digitize(x[:, 0], [-0.5, 0.5])
+    task = "multi-class"
+    if network is Chance:
+        y = (y > 0).astype(int)
+        x *= 8  # saturates some outputs
+        task = "binary"
+    plan = solve(
+        Spec.parse(
+            {
+                "name": "own metric",
+                "groups": [{"name": "all", "clients": 10, "epsilon": 4.0}],
+                "delta": 1e-3,
+                "rounds": 3,
+                "cohort": 5,
+                "clipping_norm": 20.0,
+                "local": {"steps": 3, "batch_size": 5, "learning_rate": 2.0},
+                "model": {
+                    "name": "my-net",
+                    "parameters": sum(part.numel() for part in network().parameters()),
+                },
+            }
+        )
+    )
+    groups = ["all"] * len(x)
+    run = simulate.train(
+        plan,
+        model=network,
+        data=simulate.Data(x, y, client=client, group=groups, task=task),
+        metric=metric,
+        seed=1,
+        folder=tmp_path / "run",
+        **options,
+    )
+    assert not run.verdict.failed
+    assert run.verdict.executed == 3
