@@ -44,9 +44,9 @@ class Metric:
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> float:
         """The metric of some records; it gets copies, which it may change."""
-        predicted = fitted(outputs, targets).clone()
+        predicted = fitted(outputs, targets)
         try:
-            return float(self.compute(predicted, targets.clone()))
+            return float(self.compute(predicted.clone(), targets.clone()))
         except Exception as error:  # the user's code can fail in any way
             rule = f"must compute a number from outputs and targets ({self.name})"
             raise InputError.one("metric", rule, error_line(error)) from None

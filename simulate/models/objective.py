@@ -41,9 +41,9 @@ class Objective:
         return self.loss(fitted(outputs, targets), targets)
 
     def targets_of(self, y: Tensor) -> Tensor:
-        """Targets of labels [...]."""
+        """Targets of labels [...], which an own loss or metric may change."""
         if self.targets is None:
-            return y
+            return y.clone()
         return self.targets.to(y.device)[y]
 
 

@@ -2,6 +2,7 @@
 
 import json
 import random
+import secrets
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +18,13 @@ from privplan import releases
 from privplan.bundle import MODEL, Bundle, model_bytes, read_model
 from privplan.errors import BrokenRunError, InputError, UnverifiedRunError
 from privplan.guard.guard import Guard
+from privplan.guard.open_round import GroupTotal
 from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.publishing import NO_MODEL, publish, read_bundle
 from privplan.record import CHECKPOINT, LEDGER, PLAN, RECORD, REPLAY, VERDICT, RunRecord
 from privplan.secure_stream import NoiseKey
+from privplan.spec.spec import Spec
 from privplan.verification.verify import judge, load_run
 from simulate import mechanisms
 from simulate import publishing as chapter
@@ -411,6 +414,35 @@ def test_a_deployment_that_ended_early_is_published_as_such(tmp_path):
     assert verdict.rounds == 12
     for group in verdict.groups:
         assert group.realised_upper < group.certified_lower
+
+
+def test_a_deployment_in_which_nobody_dropped_out_is_read(tmp_path):
+    """Its noise is that of all, and more than the plan counts on."""
+    spec = {
+        "name": "dropouts",
+        "groups": [{"name": "all", "clients": 100, "epsilon": 2.0}],
+        "delta": 1e-4,
+        "rounds": 3,
+        "cohort": 20,
+        "clipping_norm": 0.5,
+        "model": {"name": "my-net", "parameters": guarded.SIZE},
+        "planning": {"dropout_tolerance": 0.1},
+    }
+    plan = solve(Spec.parse(spec))
+    rng = np.random.default_rng(1)
+    with Guard(plan, tmp_path / "run") as guard:
+        for round_ in guard.rounds():
+            members = guard.draw(round_).members
+            std = guard.noise_std(round_) / 0.9**0.5
+            largest_norm = plan.spec.clipping_norm if members else 0.0
+            seen = GroupTotal(np.zeros(guarded.SIZE), len(members), largest_norm)
+            update = rng.normal(size=guarded.SIZE) * std
+            guard.record_noised(
+                round_, guarded.SIZE, std, seen, update, secrets.token_hex(12)
+            )
+    publish(tmp_path / "run", tmp_path / "bundle", plan=plan)
+    [group] = read_bundle(tmp_path / "bundle").verdict.groups
+    assert group.realised_upper < group.certified_lower
 
 
 def fitted(options):
