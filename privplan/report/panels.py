@@ -160,7 +160,8 @@ def bars(
         for place, ends in enumerate(intervals):
             below = [place + 0.36] * 2
             axes.plot(ends, below, color=theme.bad, lw=2.4)
-        axes.set_xlim(left=0)
+        # Only a metric of the user is below zero.
+        axes.set_xlim(left=min([0.0, *values]))
 
     rows = [
         Row(label, value, form.format(value))

@@ -438,7 +438,9 @@ def with_room(axes: Axes, high: float, factor: float, low: float = 0.0) -> None:
         factor: length of the axis over the distance of the values.
         low: where the axis begins.
     """
-    axes.set_xlim(low, low + factor * (high - low))
+    # Where the largest value is none, as of what has no bound, any length will do.
+    length = high - low or 1.0
+    axes.set_xlim(low, low + factor * length)
     axes.set_xticks([tick for tick in axes.get_xticks() if low <= tick <= high])
 
 
