@@ -470,8 +470,8 @@ def _gradient_faults(
             batch_dependent.append(name)
     if batch_dependent:
         rule = (
-            "must compute a record's gradient from that record only, not scaled by "
-            "counts in its batch"
+            "must compute a record's gradient from that record only, in float32 and not "
+            "scaled by counts in its batch"
         )
         return [Fault("model", rule, ", ".join(batch_dependent))]
     with torch.enable_grad():
