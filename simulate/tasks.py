@@ -41,6 +41,7 @@ class Metric:
     name: str  # in records, verdicts and plots
     # (outputs [n, ...], targets [n, ...]) to a number
     compute: Callable[[Tensor, Tensor], Any]
+    is_own: bool = False  # whether it is code of the user
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> float:
         """The metric of some records; it gets copies, which it may change."""
@@ -182,7 +183,7 @@ def metric_of(task: str, metric: Any) -> Metric:
         raise InputError.one("metric", rule, label)
     function = _called("metric", metric)
     if not (hasattr(function, "update") and hasattr(function, "compute")):
-        return Metric(label, function)
+        return Metric(label, function, is_own=True)
 
     def accumulated(outputs: Tensor, targets: Tensor) -> Tensor:
         state: Any = copy.deepcopy(function)
@@ -191,7 +192,7 @@ def metric_of(task: str, metric: Any) -> Metric:
         value: Tensor = state.compute()
         return value
 
-    return Metric(label, accumulated)
+    return Metric(label, accumulated, is_own=True)
 
 
 def _as_named(name: str) -> str:

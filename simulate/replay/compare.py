@@ -187,8 +187,13 @@ class Comparisons:
         recorded: Mapping[str, float | None],
         replayed: Mapping[str, tuple[float, float]],
         tolerance: float,
+        *,
+        by_own_code: bool = False,
     ) -> None:
         """Compare scores by name.
+
+        Code of the user may compute another number at every call, for whatever reason.
+        So a difference of such scores breaks no run: they are not shown.
 
         Args:
             round_: from 1; 0 for the final model.
@@ -196,6 +201,7 @@ class Comparisons:
             recorded: scores that the record claims; None for one that it has not.
             replayed: scores, and the share of records that ties decide.
             tolerance: largest difference that agrees, relative above 1.
+            by_own_code: whether the user's metric or loss computed them.
         """
         for score_name in sorted({*recorded, *replayed}):
             claimed = recorded.get(score_name)
@@ -210,6 +216,9 @@ class Comparisons:
                 distance = abs(value - claimed)
             limit = tolerance * max(1.0, abs(value)) + ties
             detail = f"{score_name}: {recorded_and_replayed(claimed, value)}"
+            if by_own_code and not distance <= limit:
+                self.lacks(f"scores that own code computes twice: {detail}")
+                continue
             self.add(round_, name, detail, distance, limit)
 
     def lines(self, recorded: ReleaseRecord, replayed: ReleaseRecord) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from privplan.record import RunRecord
 from simulate.aggregators import WEIGHT
 from simulate.algorithm import Algorithm
 from simulate.postprocessing import ModelState
 from simulate.replay.compare import Comparisons
-from simulate.replay.scores import SCORE, Scores, scores_of
+from simulate.replay.scores import SCORE, Score, Scores, scores_of
 from simulate.replay.world import World
 from simulate.tasks import evaluations
 
@@ -38,6 +40,9 @@ class ModelScores:
         self._algorithm = algorithm
         self._claimed_points = {point.round: point for point in record.metrics}
         run_parts = world.parts
+        metric = run_parts.metric
+        self._by_own_code = "own_loss" in record.configuration
+        self._by_own_code |= metric is not None and metric.is_own
         # Test records of each round after which the model is evaluated.
         self._due = evaluations(
             world.plan, run_parts.partition, len(run_parts.data.test_y), world.seed
@@ -68,7 +73,7 @@ class ModelScores:
         if point is not None:
             replayed = {"score": scores.score, "loss": (scores.loss, 0.0)}
             claimed = {"score": point.accuracy, "loss": point.loss}
-            self._comparisons.scores(state.round, "metrics", claimed, replayed, SCORE)
+            self._compare(state.round, "metrics", claimed, replayed)
         if is_last:
             self._compare_final(scores)
 
@@ -86,7 +91,19 @@ class ModelScores:
             ("accuracy_by_class", record.accuracy_by_class, scores.by_class),
             ("accuracy_by_group", recorded_by_group, scores.by_group),
         ):
-            self._comparisons.scores(0, name, claimed, computed, SCORE)
+            self._compare(0, name, claimed, computed)
+
+    def _compare(
+        self,
+        round_: int,
+        name: str,
+        claimed: Mapping[str, float | None],
+        computed: Mapping[str, Score],
+    ) -> None:
+        """Compare scores of a model with those that the record claims."""
+        self._comparisons.scores(
+            round_, name, claimed, computed, SCORE, by_own_code=self._by_own_code
+        )
 
     def _compare_weights(self, state: ModelState) -> None:
         """Compare the groups' mean weights, where the server gets them from updates."""

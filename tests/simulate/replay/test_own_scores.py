@@ -45,15 +45,8 @@ def brier(outputs, targets):
     return (outputs - targets).square().mean()
 
 
-@pytest.mark.parametrize(
-    ("network", "options"),
-    [
-        (Classes, {"metric": merged}),
-        (Classes, {"loss": merging_loss}),
-        (Chance, {"metric": brier, "loss": nn.MSELoss()}),
-    ],
-)
-def test_a_run_is_executed_again_whatever_its_code_does(network, options, tmp_path):
+def trained(network, folder, **options):
+    """A run of ten clients with records of their own."""
     client = np.arange(200) % 10
     x = np.random.default_rng(0).normal(size=(200, 4)).astype("f4")
     y = np.digitize(x[:, 0], [-0.5, 0.5])
@@ -80,13 +73,39 @@ def test_a_run_is_executed_again_whatever_its_code_does(network, options, tmp_pa
         )
     )
     groups = ["all"] * len(x)
-    run = simulate.train(
+    return simulate.train(
         plan,
         model=network,
         data=simulate.Data(x, y, client=client, group=groups, task=task),
         seed=1,
-        folder=tmp_path / "run",
+        folder=folder,
         **options,
     )
+
+
+@pytest.mark.parametrize(
+    ("network", "options"),
+    [
+        (Classes, {"metric": merged}),
+        (Classes, {"loss": merging_loss}),
+        (Chance, {"metric": brier, "loss": nn.MSELoss()}),
+    ],
+)
+def test_a_run_is_executed_again_whatever_its_code_does(network, options, tmp_path):
+    run = trained(network, tmp_path / "run", **options)
     assert not run.verdict.failed
     assert run.verdict.executed == 3
+
+
+def test_a_score_that_own_code_computes_otherwise_breaks_no_run(tmp_path):
+    """What it read in a file, say, is another thing when the run is executed again."""
+    added = [0.0]
+
+    def changing(outputs, targets):
+        return (outputs.argmax(1) == targets).double().mean() + added[0]
+
+    run = trained(Classes, tmp_path / "run", metric=changing)
+    added[0] = 0.2
+    assert not run.verdict.failed
+    assert run.verdict.executed == 0
+    assert "scores that own code computes twice" in run.verdict.not_executed
