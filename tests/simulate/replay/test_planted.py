@@ -367,7 +367,7 @@ def test_sums_beside_the_noise_of_small_steps_are_not_kept(
             yield replace(release, vector=longer)
 
     monkeypatch.setattr(
-        loop, "measure_client_releases", lambda *told: tuple(leaking(*told))
+        loop, "measure_client_releases", lambda *arguments: tuple(leaking(*arguments))
     )
     groups = [{"name": "all", "clients": 20, "epsilon": 2.0, "records": 4}]
     plan = digits(
