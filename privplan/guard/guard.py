@@ -505,8 +505,8 @@ class Guard(Guided):
         """Book a release whose noise somebody else drew, before the result is used.
 
         Args:
-            round_: the next round.
-            dimension: number of coordinates that received noise.
+            round_: the next round, which was drawn.
+            dimension: number of coordinates that received noise, as in earlier rounds.
             noise_std: standard deviation of the noise that was added to the sum.
             total: the only group's sum with what was seen of it, for the internal
                 evidence; the framework answers for whose updates are in it.
@@ -523,13 +523,17 @@ class Guard(Guided):
         self._check_next(round_)
         self._allow_release()
         line = noised_line(self.plan, round_, dimension, noise_std, state)
+        if self._dimension not in (None, dimension):
+            # Noise on fewer would leave the others without any.
+            rule = f"must be the {self._dimension} coordinates of all rounds"
+            raise InputError.one("dimension", rule, dimension)
         group = self.plan.groups[0].name
-        drawn = self._draw_of(round_)
-        if drawn is not None and total is not None:
+        drawn = self._opened(round_).drawn
+        if total is not None:
             check_reports(total, drawn[group])
         measurements: list[NoiseEvidence] = []
         is_internal = self._evidence == "internal"
-        if is_internal and drawn and noise is not None and total is not None:
+        if is_internal and noise is not None and total is not None:
             if total.total is None:
                 exact_sum = np.zeros(dimension)
             else:

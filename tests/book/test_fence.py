@@ -191,7 +191,9 @@ def test_noise_of_others_passes_the_fence_before_it_is_booked(tmp_path, monkeypa
     plan = two_groups(3)
     std = max(group.noise_multiplier * group.scale * 0.5 for group in plan.groups)
     with Guard(plan, tmp_path / "run", address, evidence="public") as guard:
+        guard.draw(1)
         guard.record_noised(1, SIZE, std)
+        guard.draw(2)
     shutil.copytree(tmp_path / "run", tmp_path / "copy")
     earlier, later = (
         Guard(plan, tmp_path / name, address, evidence="public")
@@ -205,6 +207,7 @@ def test_noise_of_others_passes_the_fence_before_it_is_booked(tmp_path, monkeypa
     killed(later)
     with Guard(plan, tmp_path / "copy", address, evidence="public") as later:
         assert later.interrupted is None
+        later.draw(3)
         later.record_noised(3, SIZE, std)
     with pytest.raises(FencedError):
         Guard(plan, tmp_path / "run", address, evidence="public")

@@ -223,6 +223,14 @@ def test_noise_of_others_is_booked_when_it_suffices(tmp_path):
         ):
             guard.record_noised(1, 10, 0.5)
         for round_ in guard.rounds():
+            with pytest.raises(InputError, match="round: must be drawn by the guard"):
+                guard.record_noised(round_, 10, 0.6)
+            guard.draw(round_)
+            if round_ > 1:
+                with pytest.raises(
+                    InputError, match="must be the 10 coordinates of al"
+                ):
+                    guard.record_noised(round_, 9, 0.6)
             guard.record_noised(round_, 10, 0.6)
         with pytest.raises(BudgetExceededError, match="20 planned rounds"):
             guard.record_noised(21, 10, 0.6)
