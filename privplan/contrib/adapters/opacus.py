@@ -279,7 +279,6 @@ class PlannedOptimizer(DPOptimizer):  # type: ignore[misc]
 
     def clip_and_accumulate(self) -> None:
         """As in Opacus; gradients [records, d] that are not finite become zero."""
-        self._check()
         part_norms = [
             gradient.reshape(len(gradient), math.prod(gradient.shape[1:]))
             .double()
@@ -361,6 +360,7 @@ class PlannedOptimizer(DPOptimizer):  # type: ignore[misc]
         Raises:
             InputError: when the step would apply others than were booked.
         """
+        self._check()  # also before a step of nothing that can be trained
         is_due = bool(super().pre_step(closure))
         if is_due:
             applied = {}

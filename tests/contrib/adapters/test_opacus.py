@@ -492,6 +492,50 @@ def test_a_second_optimiser_of_the_module_ends_training(tmp_path):
         assert guard.round == 2
 
 
+def test_an_optimiser_without_trainable_weights_watches_the_others(tmp_path):
+    """Its step takes over no weights that another one moved."""
+    module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 2))
+    module[0].requires_grad_(False)
+    body = torch.optim.SGD(module[0].parameters(), lr=0.5)
+    with Guard(plan(), tmp_path) as guard:
+        _, stepper, _ = guarded(guard, module, body, data())
+        stepper.step()
+        module[1].bias.data += 1.0
+        with pytest.raises(InputError, match="one private optimiser only"):
+            stepper.step()
+
+
+def one_step(private, stepper, batch):
+    """A step on a batch."""
+    inputs, labels = batch
+    stepper.zero_grad()
+    torch.nn.functional.cross_entropy(private(inputs), labels).backward()
+    stepper.step()
+
+
+def test_a_step_on_a_batch_that_was_not_drawn_is_refused(tmp_path):
+    with Guard(plan(), tmp_path) as guard:
+        private, stepper, batches = begun(guard)
+        batch = next(iter(batches))
+        one_step(private, stepper, batch)
+        with pytest.raises(InputError, match="round: must be drawn by the guard befor"):
+            one_step(private, stepper, batch)
+        assert guard.round == 2
+
+
+def test_a_layer_that_is_frozen_half_way_ends_training(tmp_path):
+    """Earlier noise was on its weights, too, and the ledger would name two sums."""
+    with Guard(plan(), tmp_path) as guard:
+        private, stepper, batches = begun(guard)
+        left = iter(batches)
+        one_step(private, stepper, next(left))
+        stepper.params[0].grad = None
+        stepper.params[0].requires_grad_(False)
+        with pytest.raises(InputError, match="dimension: must be the 10 coordinates"):
+            one_step(private, stepper, next(left))
+        assert guard.round == 2
+
+
 def test_half_precision_is_refused(tmp_path):
     module = torch.nn.Linear(4, 2).to(torch.bfloat16)
     optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
