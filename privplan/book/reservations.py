@@ -23,12 +23,8 @@ from collections.abc import Callable, Collection
 
 from sqlalchemy import (
     URL,
-    BigInteger,
-    Column,
     Connection,
     Row,
-    String,
-    Table,
     insert,
     inspect,
     select,
@@ -37,20 +33,16 @@ from sqlalchemy import (
 
 from privplan.book.database import engine_of, is_missing, refusing, repeated
 from privplan.book.entry import BookedRun, Booking
-from privplan.book.run_rows import METADATA, RUNS, SOUND, booked_runs, insert_run
+from privplan.book.run_rows import (
+    FENCES,
+    HOLDER_BYTES,
+    RUNS,
+    SOUND,
+    booked_runs,
+    insert_run,
+)
 from privplan.book.store import WRITABLE, prepare, take_out, update_run
 from privplan.errors import InputError
-
-HOLDER_BYTES = 16  # of a token that no other process has
-
-FENCES = Table(
-    "privplan_book_fences",
-    METADATA,
-    Column("name", String(64), primary_key=True),
-    Column("holder", String(2 * HOLDER_BYTES), nullable=False),
-    Column("counter", BigInteger, nullable=False),
-    Column("chain", String(64), nullable=False),
-)
 
 
 def has_reserved(url: URL, name: str) -> bool:

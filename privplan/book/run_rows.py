@@ -122,6 +122,17 @@ PERSONS = Table(
 )
 """The word of a run's plan for whom it protects; no rows where it has none."""
 
+HOLDER_BYTES = 16  # of a token that no other process has
+FENCES = Table(
+    "privplan_book_fences",
+    METADATA,
+    Column("name", String(64), primary_key=True),
+    Column("holder", String(2 * HOLDER_BYTES), nullable=False),
+    Column("counter", BigInteger, nullable=False),
+    Column("chain", String(64), nullable=False),
+)
+"""The guard that may release in each reserved run, and how far it is."""
+
 _NO_SEED = -1  # in a column that must hold a number, for a run without a seed
 
 

@@ -19,6 +19,7 @@ from privplan.book.entry import (
     link_after,
 )
 from privplan.book.run_rows import (
+    FENCES,
     LEVELS,
     LONGEST_LAW,
     METADATA,
@@ -138,6 +139,8 @@ def update_run(connection: Connection, booking: Booking, place: int | None) -> A
             continue
         _refuse_other_population(run, row.population)
         is_for_good = _is_for_good(connection, row.id)
+        if is_for_good:
+            run = booking.for_good().run
         if row_continues and not continues_row:
             if run.cost == FOR_GOOD and not is_for_good:
                 rule = (
@@ -148,7 +151,9 @@ def update_run(connection: Connection, booking: Booking, place: int | None) -> A
             return Added("longer", row.lines, run)
         if is_for_good:
             booking = booking.for_good()
-            run = booking.run
+        elif row_continues and _is_of_guard(connection, booking, row.id):
+            run = run.model_copy(update={"cost": "recorded"})
+            return Added("known", row.lines, run)
         if row_continues:
             has_ended = run.status == "complete" and row.status == "running"
             if not _counts_more(connection, row.id, run, has_ended):
@@ -187,6 +192,8 @@ def _counts_more(
         return run.verdict is not None
     if run.cost != "recorded":
         return bool(verdict.cost != run.cost) or has_ended
+    if verdict.cost == "infinite":  # for want of what is there now
+        return True
 
     # Books before levels executed nothing again.
     of_run = select(LEVELS.c.level).where(LEVELS.c.run == run_id)
@@ -196,6 +203,15 @@ def _counts_more(
     strength = _STRENGTH.get(run.level or "", 0)
     booked_strength = _STRENGTH.get(level or "", 0)
     return strength > booked_strength or (has_ended and strength == booked_strength)
+
+
+def _is_of_guard(connection: Connection, booking: Booking, run_id: int) -> bool:
+    """Whether a run that lacks evidence was booked by the guard that executed it."""
+    of_run = select(VERDICTS.c.cost).where(VERDICTS.c.run == run_id)
+    is_booked = connection.execute(of_run).scalar() == "recorded"
+    of_guard = select(FENCES.c.name).where(FENCES.c.name == booking.reserved)
+    has_fence = connection.execute(of_guard).first() is not None
+    return booking.run.cost == "infinite" and is_booked and has_fence
 
 
 def _is_for_good(connection: Connection, run_id: int) -> bool:

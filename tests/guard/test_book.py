@@ -302,6 +302,33 @@ def test_a_run_goes_on_as_one_of_the_same_people(tmp_path):
             assert guard.may_release()
 
 
+@pytest.mark.parametrize("rounds", [2, 4])
+def test_a_run_that_its_guard_booked_is_known(rounds, tmp_path):
+    """Its evidence shows a reader less than the guard saw."""
+    book = str(tmp_path / "book.sqlite")
+    plan = two_groups(4)
+    with Guard(plan, tmp_path / "run", book, evidence="public") as guard:
+        loop(guard, rounds=rounds)
+    before = runs(address_of(book))
+    assert before[0].verdict == "unverified"
+    added = privplan("book", "add", tmp_path / "run", "--address", book)
+    assert "nothing added" in added.stdout
+    assert "releases are booked as recorded" in added.stderr
+    assert runs(address_of(book)) == before
+
+
+def test_a_run_that_was_added_without_evidence_counts_as_its_guard_says(tmp_path):
+    book = str(tmp_path / "book.sqlite")
+    guard = Guard(two_groups(4), tmp_path / "run", book, evidence="public")
+    loop(guard, rounds=2)
+    assert Book(book).add(tmp_path / "run") == "added"
+    assert "infinite" in {run.cost for run in runs(address_of(book))}
+    guard.finish()
+    guard.close()
+    [booked] = runs(address_of(book))
+    assert (booked.lines, booked.cost) == (2, "recorded")
+
+
 @pytest.mark.parametrize("finished", [False, True])
 def test_a_run_that_was_booked_at_infinite_epsilon_goes_on_so(finished, tmp_path):
     book = str(tmp_path / "book.sqlite")
