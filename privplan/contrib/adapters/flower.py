@@ -261,7 +261,7 @@ def clipping_mod(
         number = context.node_config.get(
             CLIENT, context.node_config.get("partition-id", -1)
         )
-        content = RecordDict({"config": ConfigRecord({CLIENT: int(number)})})
+        content = RecordDict({"config": ConfigRecord({CLIENT: number})})
         return Message(content, reply_to=message)
     received = next(iter(message.content.array_records.values()), None)
     norm = config.get(CLIPPING_NORM)
@@ -539,11 +539,11 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
         for reply in grid.send_and_receive(questions, timeout=ANSWER_SECONDS):
             configs = {} if reply.has_error() else reply.content.config_records
             answer: Mapping[str, Any] = next(iter(configs.values()), {})
-            number = answer.get(CLIENT)
-            if number is None:
-                silent.append(reply.metadata.src_node_id)
-            else:
-                numbers[int(reply.metadata.src_node_id)] = int(number)
+            node = int(reply.metadata.src_node_id)
+            try:
+                numbers[node] = int(answer.get(CLIENT))  # type: ignore[arg-type]
+            except (TypeError, ValueError, OverflowError):
+                silent.append(node)
         if silent and not numbers and not self._nodes:
             rule = (
                 "must be a GuardedClientApp of privplan.contrib.adapters.flower, which "
@@ -605,7 +605,7 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
         log(INFO, text, len(reported), len(members))
         return reported
 
-    def _step(self, server_round: int, mean: np.ndarray) -> ArrayRecord | None:
+    def _step(self, server_round: int, mean: np.ndarray) -> ArrayRecord:
         """Hand the noised mean to the wrapped strategy as a reply; store its model."""
         layout = Layout.of(self._sent)
         model = layout.arrays(layout.vector(self._sent) + mean, self._sent)
@@ -616,10 +616,17 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
         )
         reply = Message(content=content, message_type=MessageType.TRAIN, dst_node_id=1)
         arrays, _ = self.strategy.aggregate_train(server_round, [reply])
-        new_model = arrays_of(arrays or record_of(model))
+        averaged = arrays_of(arrays or record_of(model))
+        # Its mean makes integers floating-point numbers, and vectors of single numbers.
+        shaped = {
+            name: averaged[name].reshape(array.shape)
+            for name, array in self._sent.items()
+            if name in averaged and averaged[name].size == array.size
+        }
+        new_model = layout.arrays(layout.vector(shaped), self._sent)
         stored = {f"{_ARRAYS}{name}": array for name, array in new_model.items()}
         self.guard.record(server_round, {**stored, **state_of(self.strategy)})
-        return arrays
+        return record_of(new_model)
 
     def _restore(self) -> ArrayRecord | None:
         """The last stored model; the wrapped strategy gets its state back."""
@@ -676,5 +683,5 @@ def arrays_of(record: ArrayRecord) -> dict[str, np.ndarray]:
 def record_of(arrays: Mapping[str, np.ndarray]) -> ArrayRecord:
     """Named arrays as a record of Flower."""
     return ArrayRecord(
-        {name: Array(np.ascontiguousarray(array)) for name, array in arrays.items()}
+        {name: Array(np.asarray(array, order="C")) for name, array in arrays.items()}
     )

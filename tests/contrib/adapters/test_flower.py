@@ -79,6 +79,21 @@ def test_flower_runs_keep_their_plan(tmp_path, version):
     assert printed_accuracies(again)[-1] == accuracies[-1]
 
 
+def test_integer_arrays_stay_and_a_client_without_a_number_is_left_out(tmp_path):
+    plan().save(tmp_path / "plan.json")
+    script = str(PROJECT / "memory.py")
+    places = [str(tmp_path / "plan.json"), str(tmp_path / "run")]
+    done = run([flower("1.41"), script, *places])
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "node 3 is not used: it does not tell its client number" in done.stderr
+    assert lines_of(done.stdout) == [
+        {"rounds": ROUNDS, "count": ["i", [], 5], "verdict": "kept"}
+    ]
+    ledger = read_ledger(tmp_path / "run", plan().digest)
+    for line in ledger.records:
+        assert [share.excluded for share in line.shares] == [0, 0]
+
+
 @pytest.mark.parametrize("strategy", ["FedAdam", "FedAvgM", "FedYogi", "FedAdagrad"])
 def test_server_optimisers_work_on_the_noised_mean(tmp_path, strategy):
     python = flower("1.41")
