@@ -99,13 +99,13 @@ class Reservation:
         """Become the holder, and reserve what ``decide`` makes of the book's runs.
 
         Args:
-            chains: the plan's digest, and the hash of the ledger after each line.
+            chains: the hashes of the ledger that the fence may have.
             last_hash: the hash after the last line.
             decide: returns what to reserve, of the open transaction, and of all runs
                 of the book with what this one reserved before; None for nothing.
 
         Raises:
-            FencedError: when the ledger lacks a release of the run.
+            FencedError: when the fence has another hash.
         """
 
         def work(connection: Connection) -> int:
@@ -122,7 +122,11 @@ class Reservation:
                 counter = 0
             else:
                 if fence.chain not in chains:
-                    rule = "must hold every release of its run; another copy of it released since"
+                    rule = (
+                        "must hold every release of its run, and at most one that the "
+                        "book did not see (privplan book add counts what a book that "
+                        "was restored lacks); another copy of it released since"
+                    )
                     raise FencedError.one("ledger", rule, self._folder)
                 counter = fence.counter + 1
                 mine = update(FENCES).where(FENCES.c.name == self._name)

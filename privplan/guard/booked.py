@@ -23,8 +23,10 @@ from privplan.book.store import add
 from privplan.errors import InputError
 from privplan.files import read_text, write_text
 from privplan.guard.budgets import GroupBudget, affordable_rounds, budgets_of
+from privplan.guard.opening import OTHER_BOOK
 from privplan.guard.storage import Storage
 from privplan.ledger import history_of
+from privplan.names import refuse_names
 from privplan.plan import Plan
 from privplan.record import LEDGER, ReleaseRecord
 from privplan.verification.verify import judge, load_run
@@ -70,7 +72,10 @@ class RunInBook:
         self._folder = folder
         self._plan = plan
         self._storage = storage
-        self._name = _reserved_name(address_of(address), storage)
+        refuse_names({"population": population})
+        url = address_of(address)
+        is_new = not storage.reservation.exists()
+        self._name = _reserved_name(url, storage)
         chains = frozenset(storage.chains)
 
         accounts = Budgets(address)
@@ -99,8 +104,13 @@ class RunInBook:
             self._reserved = self._whole_run(is_running)
             return self._to_come(booked_lines(booked, plan, chains), is_running)
 
-        self._reservation = Reservation(address_of(address), self._name, str(folder))
-        self._reservation.take(chains, storage.chain, decide)
+        self._reservation = Reservation(url, self._name, str(folder))
+        try:
+            self._reservation.take(_chains_to_go_on(storage), storage.chain, decide)
+        except InputError:
+            if is_new:  # nothing was reserved under that name
+                storage.reservation.unlink()
+            raise
 
     def _refuse_other_population(
         self, booked: Sequence[BookedRun], chains: Collection[str]
@@ -184,6 +194,24 @@ class RunInBook:
             self._reservation.settle(executed, to_come)
 
 
+def _chains_to_go_on(storage: Storage) -> list[str]:
+    """The ledger's hashes that at most one released round follows.
+
+    A guard that is killed leaves one round that did not pass the fence. More are of a
+    folder that was filled by hand, or beside an older state of the book.
+    """
+    chains = [storage.chain]
+    released = set()
+    lines = zip(reversed(storage.records), reversed(storage.chains[:-1]), strict=True)
+    for record, chain in lines:
+        if not record.failure:
+            released.add(record.round)
+        if len(released) > 1:
+            break
+        chains.append(chain)
+    return chains
+
+
 def _reserved_name(url: URL, storage: Storage) -> str:
     """The name under which a run reserves in a book; a new one before its first draw.
 
@@ -197,8 +225,7 @@ def _reserved_name(url: URL, storage: Storage) -> str:
         if has_reserved(url, name):
             return name
         if has_begun:
-            rule = "must be the book in which the run reserved its releases"
-            raise InputError.one("book", rule, shown(url))
+            raise InputError.one("book", OTHER_BOOK, shown(url))
     elif has_begun:
         # It may be a copy that shares cohorts with another one, or made up.
         rule = (

@@ -33,7 +33,7 @@ from privplan.guard.cohort import (
     draw_registered,
 )
 from privplan.guard.open_round import GroupTotal, OpenRound
-from privplan.guard.opening import check_settings, open_record
+from privplan.guard.opening import OTHER_BOOK, check_settings, open_record
 from privplan.guard.rounds import (
     Evidence,
     Released,
@@ -325,8 +325,7 @@ class Guard(Guided):
         """The run in its book, with what it may still release reserved there."""
         if address is None:
             if self._is_running and self._storage.reservation.exists():
-                rule = "must be the book in which the run reserved its releases"
-                raise InputError.one("book", rule, None)
+                raise InputError.one("book", OTHER_BOOK, None)
             return None
         from privplan.guard.booked import RunInBook
 

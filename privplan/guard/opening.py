@@ -8,6 +8,11 @@ from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.record import PLAN, RECORD, RunRecord, versions_of
 
+OTHER_BOOK = (
+    "must be the book in which the run reserved its releases (where that is lost, "
+    "privplan book add counts them, and a new run goes on)"
+)
+
 
 def check_settings(plan: Plan, evidence: str, keep: int | None) -> None:
     """Refuse plans and settings that a guard cannot execute.

@@ -14,6 +14,7 @@ from privplan.book.store import runs
 from privplan.errors import InputError
 from privplan.guard import Guard
 from privplan.guard.rounds import released_of
+from privplan.record import LEDGER, RECORD
 from tests.guard.plans import SIZE, ledger_of, two_groups
 from tests.guard.plans import train as loop
 
@@ -100,6 +101,28 @@ def test_an_old_copy_is_refused_when_it_is_opened(address, tmp_path, finished):
         ):
             Guard(PLAN, tmp_path / f"copy{rounds}", address)
     assert booked_rounds(address) == (4 if finished else ROUNDS)
+
+
+@pytest.mark.parametrize(("rounds", "is_refused"), [(1, False), (2, True), (12, True)])
+def test_a_folder_that_is_filled_by_hand_is_refused(tmp_path, rounds, is_refused):
+    """A killed guard leaves one round at most that its book did not see."""
+    address = str(tmp_path / "book.sqlite")
+    plan = two_groups(12)
+    Guard(plan, tmp_path / "run", address).close()
+    with Guard(plan, tmp_path / "other") as guard:
+        for _ in range(rounds):
+            step(guard)
+        if rounds < 12:
+            guard.fail(rounds + 1, "restart")
+    for name in (LEDGER, RECORD):
+        shutil.copy(tmp_path / "other" / name, tmp_path / "run" / name)
+    if is_refused:
+        with pytest.raises(FencedError, match="at most one that the book did not see"):
+            Guard(plan, tmp_path / "run", address)
+    else:
+        Guard(plan, tmp_path / "run", address).close()
+    statuses = {entry.status for entry in runs(address_of(address))}
+    assert ("running" in statuses) is not is_refused
 
 
 @pytest.mark.parametrize("moved", [False, True])

@@ -466,6 +466,15 @@ def test_an_account_of_another_relation_is_refused(tmp_path):
     Budgets(book).open("strict", 8.0, DELTA, relation="replace_one")
     with pytest.raises(InputError, match="must be replace_one, that of account strict"):
         Guard(plan, tmp_path / "run", book)
+    Guard(plan, tmp_path / "run").close()  # nothing was reserved
+
+
+def test_people_have_a_name_that_a_book_takes(tmp_path):
+    """Else the run could be released, and never booked."""
+    book = tmp_path / "book.sqlite"
+    with pytest.raises(InputError, match="population: must have printable lett"):
+        Guard(two_groups(2), tmp_path / "run", str(book), population="hospital\n")
+    assert not book.exists()
 
 
 def test_only_the_owner_reads_what_a_guard_drew(tmp_path):
