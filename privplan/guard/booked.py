@@ -48,7 +48,7 @@ class RunInBook:
 
     Attributes:
         budgets: of the groups, with the other runs of the book and their accounts.
-        affordable_rounds: how many first rounds these afford.
+        affordable_rounds: how many first rounds these afford, and the run reserved.
         lost: why another copy of the folder goes on; empty where this one does.
 
     Raises:
@@ -101,7 +101,6 @@ class RunInBook:
                 limits[group.name] = of_group
             self.budgets = budgets_of(plan, past, limits)
             self.affordable_rounds = affordable_rounds(self.budgets)
-            self._reserved = self._whole_run(is_running)
             return self._to_come(booked_lines(booked, plan, chains), is_running)
 
         self._reservation = Reservation(url, self._name, str(folder))
@@ -154,14 +153,6 @@ class RunInBook:
             return None
         folder = self._folder.resolve()
         return reservation(self._plan, self._name, folder, self._population, releases)
-
-    def exceeds(self, group: str, releases: History) -> bool:
-        """Whether releases go beyond those that the run reserved when it was opened.
-
-        A round that failed pays for another one like it.
-        """
-        reserved = dict(self._reserved[group])
-        return any(count > reserved.get(release, 0) for release, count in releases)
 
     def pass_fence(self, records: Sequence[ReleaseRecord]) -> None:
         """Move the fence past a stored release, which may be handed out then.

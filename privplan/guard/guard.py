@@ -366,6 +366,11 @@ class Guard(Guided):
                 )
                 epsilon = outwards(excess.epsilon, True, 6)
                 return str(Fault(f"groups.{name}.epsilon", rule, epsilon))
+        if self._book is not None and self.round > self._book.affordable_rounds:
+            # A round that failed makes no room in the book for another one.
+            reserved = self._book.affordable_rounds
+            rule = f"must be one of the first {reserved}, reserved in the run's book"
+            return str(Fault("round", rule, self.round))
         return None
 
     def _excess(self, group: str) -> Excess | None:
@@ -377,13 +382,7 @@ class Guard(Guided):
         # After a failed round, which spent nothing, a later one may still fit.
         next_round = budget.planned_rounds(self.round, self.round)
         releases = history_of(self._storage.records, group, next_round)
-        excess = budget.excess(releases)
-        if excess is not None or self._book is None:
-            return excess
-        if self._book.exceeds(group, releases):
-            epsilon = budget.epsilon(releases).upper
-            return Excess("that the run reserved in its book", epsilon)
-        return None
+        return budget.excess(releases)
 
     @changing
     def release(

@@ -416,6 +416,21 @@ def test_a_guard_keeps_the_account_of_its_group_and_the_ceiling(tmp_path):
     assert budgets.state("site").committed <= 4.0
 
 
+def test_a_round_that_failed_makes_no_room_in_the_book(tmp_path):
+    """Of seven rounds that the account affords, and the run reserved."""
+    plan = two_groups(12)
+    book = str(tmp_path / "book.sqlite")
+    Budgets(book).open("strict", 0.75, DELTA)
+    with Guard(plan, tmp_path / "run", book) as guard:
+        guard.fail(1, "restart")
+        loop(guard)
+        assert guard.refusal() == (
+            "round: must be one of the first 7, reserved in the run's book, found 8"
+        )
+    with Guard(plan, tmp_path / "run", book) as guard:
+        assert "must be one of the first 7" in guard.refusal()
+
+
 def test_an_account_without_room_refuses_the_first_round(tmp_path):
     plan = plan_of({"strict": (60, 4.0, 0.1, 2.0)}, 12)
     book = str(tmp_path / "book.sqlite")
