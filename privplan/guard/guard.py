@@ -202,7 +202,7 @@ class Guard(Guided):
             round_ = self.round
             yield round_
             if self.round == round_:
-                rule = "must be booked by record or fail before the next"
+                rule = "must be booked by record, fail or an optimizer's step"
                 raise InputError.one("round", rule, round_)
 
     @property

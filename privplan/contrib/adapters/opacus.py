@@ -26,14 +26,17 @@ from privplan.contrib.adapters.members import opened
 from privplan.errors import InputError
 from privplan.guard import BudgetExceededError, GroupTotal, Guard
 from privplan.ledger import history_of, read_ledger
+from privplan.plan import GroupPlan, Plan
 from privplan.secure_stream import secure_stream
 
 try:
     import torch
     from opacus import GradSampleModule
     from opacus.accountants import IAccountant, register_accountant
-    from opacus.data_loader import shape_safe, wrap_collate_with_empty
     from opacus.optimizers import DPOptimizer
+    from opacus.validators import ModuleValidator
+    from torch.nn.modules.module import _has_any_global_hook
+    from torch.optim import optimizer as torch_optimizer
     from torch.utils.data import DataLoader, Dataset, default_collate
 except ImportError as error:
     needs = "needs opacus: pip install 'privplan[simulate]'"
@@ -259,15 +262,19 @@ class PlannedOptimizer(DPOptimizer):  # type: ignore[misc]
             rule = f"must be {bound:.9g}, as in the plan"
             raise InputError.one("max_grad_norm", rule, self.max_grad_norm)
         if not self.noise_multiplier >= sigma:
-            rule = f"must be {sigma:.9g} or more, as in the plan"
+            rule = f"must be {sigma:.9g}, as in the plan"
             raise InputError.one("noise_multiplier", rule, self.noise_multiplier)
         inner = self.original_optimizer
         if inner._optimizer_step_pre_hooks or inner._optimizer_step_post_hooks:
             rule = "must have no hooks on its steps, which move weights without noise"
             raise InputError.one("optimizer", rule, type(inner).__name__)
+        _refuse_global_hooks()
         for name, value in _tensors_beside_weights(self._module):
             if not _is_copy(value, self._tensors.get(name)):
-                rule = "must have no buffers or other tensors that training changes"
+                rule = (
+                    "must have no buffers or other tensors that training changes; a "
+                    "constant, such as a mask, is made in __init__"
+                )
                 raise InputError.one("module", rule, name)
         for name, value in self._module.named_parameters():
             if not _is_copy(value, self._parameters.get(name)):
@@ -420,12 +427,12 @@ def guarded(
 
     See ``PlannedBatches``.
     """
-    groups = guard.plan.groups
-    size = len(dataset)  # type: ignore[arg-type]
-    if len(groups) != 1:
-        rule = "must be one; Opacus has one noise multiplier for all records"
-        raise InputError.one("plan.groups", rule, len(groups))
-    [group] = groups
+    group = _only_group(guard.plan)
+    try:
+        size = len(dataset)  # type: ignore[arg-type]
+    except TypeError:
+        rule = "must have a length, and items by position"
+        raise InputError.one("dataset", rule, type(dataset).__name__) from None
     if size != group.clients:
         raise InputError.one(
             "dataset", f"must have {group.clients} items, as the plan", size
@@ -434,21 +441,77 @@ def guarded(
     _refuse_extra_state(module)
     for parameter in module.parameters():
         _refuse_half_precision("parameters", parameter.dtype)
-    sample = default_collate([dataset[0]])
-    parts = sample if isinstance(sample, (list, tuple)) else [sample]
-    _refuse_mixed_records(module, parts[0])
+    sample = _collated([dataset[0]])
+    empty = _without_records(sample)
+    is_pair = isinstance(sample, (list, tuple)) and len(sample) > 0
+    _refuse_mixed_records(module, sample[0] if is_pair else sample)
     private = PlannedOptimizer(guard, optimizer, **options)
     private.watch(module)
-    collate = wrap_collate_with_empty(
-        collate_fn=default_collate,
-        sample_empty_shapes=[(0, *shape_safe(part)[1:]) for part in parts],
-        dtypes=[part.dtype for part in parts],
-    )
     drawn = PlannedBatches(guard, group.name, epoch)
     batches: DataLoader[Any] = DataLoader(
-        dataset, batch_sampler=drawn, collate_fn=collate
+        dataset,
+        batch_sampler=drawn,
+        collate_fn=lambda items: _collated(items) if items else empty,
     )
-    return GradSampleModule(module), private, batches
+    return _with_sample_gradients(module), private, batches
+
+
+def _only_group(plan: Plan) -> GroupPlan:
+    """The group of a plan, which has no other."""
+    if len(plan.groups) != 1:
+        rule = "must be one; Opacus has one noise multiplier for all records"
+        raise InputError.one("plan.groups", rule, len(plan.groups))
+    return plan.groups[0]
+
+
+def _collated(items: list[Any]) -> Any:
+    """Items as a batch."""
+    try:
+        return default_collate(items)
+    except (TypeError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0]
+        rule = (
+            "must have items that default_collate stacks, such as tensors of one shape"
+        )
+        raise InputError.one("dataset", rule, reason) from None
+
+
+def _without_records(batch: Any) -> Any:
+    """A batch of no records, in the structure of one of tensors."""
+    if torch.is_tensor(batch):
+        return batch[:0]
+    if isinstance(batch, Mapping):
+        return {name: _without_records(part) for name, part in batch.items()}
+    if isinstance(batch, (list, tuple)):
+        return [_without_records(part) for part in batch]
+    rule = "must have items of tensors and numbers, in lists or dicts"
+    raise InputError.one("dataset", rule, type(batch).__name__)
+
+
+def _with_sample_gradients(module: torch.nn.Module) -> GradSampleModule:
+    """The module as Opacus trains it, which computes a gradient for each record."""
+    faults = ModuleValidator.validate(module)
+    if faults:
+        rule = (
+            "must have layers that Opacus takes (ModuleValidator.fix replaces others)"
+        )
+        raise InputError.one("module", rule, str(faults[0]))
+    try:
+        return GradSampleModule(module)
+    except (ValueError, NotImplementedError) as error:
+        rule = "must be one that Opacus takes, and that is not private already"
+        raise InputError.one("module", rule, str(error)) from None
+
+
+def _refuse_global_hooks() -> None:
+    """Refuse hooks of the whole process, which see records or move weights."""
+    if (
+        _has_any_global_hook()  # type: ignore[no-untyped-call]
+        or torch_optimizer._global_optimizer_pre_hooks
+        or torch_optimizer._global_optimizer_post_hooks
+    ):
+        rule = "must have no hooks for all modules or optimizers"
+        raise InputError.one("torch", rule, "one that was registered")
 
 
 def _refuse_batch_statistics(module: torch.nn.Module) -> None:
@@ -485,7 +548,7 @@ def _refuse_mixed_records(module: torch.nn.Module, like: Any) -> None:
     """
     if not torch.is_tensor(like):
         return
-    device = next(module.parameters()).device
+    device = next(module.parameters(), like).device
     shape = (3, *like.shape[1:])
     if like.is_floating_point():
         source = torch.Generator().manual_seed(0)
@@ -497,7 +560,11 @@ def _refuse_mixed_records(module: torch.nn.Module, like: Any) -> None:
     devices = [] if device.type == "cpu" else [device]
     with torch.random.fork_rng(devices, device_type=device.type), torch.no_grad():
         torch.manual_seed(1)
-        trial = copy.deepcopy(module)
+        try:
+            trial = copy.deepcopy(module)
+        except Exception as error:
+            rule = "must be copyable, since a copy is tried on made-up records"
+            raise InputError.one("module", rule, str(error)) from None
         for parameter in trial.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.1)
         for neighbour in (1, 2):
@@ -515,7 +582,8 @@ def _refuse_mixed_records(module: torch.nn.Module, like: Any) -> None:
         first[0], second[0], rtol=_SAME, atol=_SAME, equal_nan=True
     ):
         rule = "must compute a record's outputs from that record only"
-        raise InputError.one("module", rule, "outputs that depend on the batch")
+        text = "outputs that depend on the batch, or on random numbers not of torch"
+        raise InputError.one("module", rule, text)
 
 
 def _refuse_half_precision(what: str, precision: torch.dtype) -> None:
@@ -549,7 +617,7 @@ class GuardedEngine:
         **options: Any,
     ) -> tuple[GradSampleModule, PlannedOptimizer, DataLoader[Any]]:
         """As in Opacus; arguments on noise, norm and batches must be the plan's."""
-        group = self.guard.plan.groups[0]
+        group = _only_group(self.guard.plan)
         ratio, sigma = self.guard.plan.at_round(group, 1)
         drawable = self.guard.plan.law_of(group).law.drawable(group.clients)
         batch_size = max(1, round(ratio * drawable))
@@ -564,6 +632,11 @@ class GuardedEngine:
                 )
         for name in set(options) - {"loss_reduction"}:
             raise InputError.one(name, "must be left to the plan", options[name])
+        if data_loader.collate_fn is not default_collate:
+            rule = (
+                "must be default_collate, which mixes no records; a data set pads items"
+            )
+            raise InputError.one("collate_fn", rule, data_loader.collate_fn)
         epoch = max(1, round(1 / ratio))
         return guarded(
             self.guard, module, optimizer, data_loader.dataset, epoch, **options

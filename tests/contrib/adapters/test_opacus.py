@@ -2,7 +2,9 @@
 
 import copy
 import json
+import threading
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -11,6 +13,7 @@ pytest.importorskip("opacus")
 from opacus import PrivacyEngine  # noqa: E402
 from opacus.accountants import PRVAccountant, create_accountant  # noqa: E402
 from opacus.accountants.utils import get_noise_multiplier  # noqa: E402
+from torch.optim.optimizer import register_optimizer_step_post_hook  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from privplan.accounting.accountant import accountant  # noqa: E402
@@ -302,7 +305,7 @@ def test_what_does_not_fit_opacus_is_refused(tmp_path):
         stepper.noise_multiplier = 0.5
         stepper.max_grad_norm = 0.5
         with pytest.raises(
-            InputError, match=r"noise_multiplier: must be 1\.1 or more, as in"
+            InputError, match=r"noise_multiplier: must be 1\.1, as in the plan"
         ):
             stepper.step()
 
@@ -414,7 +417,7 @@ def _mixing_before_zeros():
 @pytest.mark.parametrize(
     ("module", "rule"),
     [
-        (_Remembering(4, 2), "or other tensors that training changes, found '0.seen'"),
+        (_Remembering(4, 2), "that training changes; .* in __init__, found '0.seen'"),
         (_Telling(4, 2), "must have no extra state.* found '_Telling at 0'"),
         (_Mixing(4, 2), "must compute a record's outputs from that record only"),
         (_mixing_before_zeros(), "must compute a record's outputs from that record"),
@@ -423,6 +426,118 @@ def _mixing_before_zeros():
 def test_a_module_that_keeps_or_mixes_records_is_refused(module, rule, tmp_path):
     with pytest.raises(InputError, match=rule):
         first_step(torch.nn.Sequential(module), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "register",
+    [
+        torch.nn.modules.module.register_module_forward_hook,
+        register_optimizer_step_post_hook,
+    ],
+)
+def test_hooks_of_the_whole_process_are_refused(register, tmp_path):
+    """They see records, and move weights, outside the module and its optimiser."""
+    handle = register(lambda *arguments: None)
+    try:
+        with pytest.raises(InputError, match="torch: must have no hooks for all modul"):
+            first_step(torch.nn.Linear(4, 2), tmp_path)
+    finally:
+        handle.remove()
+
+
+class _Locked(torch.nn.Linear):
+    """Has an attribute that nobody can copy."""
+
+    def __init__(self):
+        super().__init__(4, 2)
+        self.lock = threading.Lock()
+
+
+class _Noisy(torch.nn.Linear):
+    """Draws noise of its own, which no seed of PyTorch repeats."""
+
+    def forward(self, x):
+        return super().forward(x) + torch.from_numpy(np.random.randn(2)).float()
+
+
+@pytest.mark.parametrize(
+    ("module", "rule"),
+    [
+        (torch.nn.LSTM(4, 2), "must have layers that Opacus takes .* nn.LSTM because"),
+        (torch.nn.Linear(4, 2).eval(), "takes .*Model needs to be in training mode"),
+        (_Locked(), "must be copyable, since a copy is tried on made-up records"),
+        (_Noisy(4, 2), "found 'outputs that depend .*, or on random numbers not of t"),
+    ],
+)
+def test_what_opacus_cannot_train_is_refused_in_one_line(module, rule, tmp_path):
+    with pytest.raises(InputError, match=rule) as refused:
+        first_step(module, tmp_path)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_module_that_is_private_already_is_refused(tmp_path):
+    """As where a cell of a notebook runs again."""
+    module = torch.nn.Linear(4, 2)
+    first_step(module, tmp_path / "first")
+    with pytest.raises(InputError, match="that is not private already, found 'Trying"):
+        first_step(module, tmp_path / "second")
+
+
+class _Items(torch.utils.data.Dataset):
+    """As many equal items as the plan has records."""
+
+    def __init__(self, make):
+        self.make = make
+
+    def __len__(self):
+        return SIZE
+
+    def __getitem__(self, position):
+        return self.make(position)
+
+
+class _Stream(torch.utils.data.IterableDataset):
+    """Has neither length nor positions."""
+
+    def __iter__(self):
+        return iter(())
+
+
+@pytest.mark.parametrize(
+    ("dataset", "rule"),
+    [
+        (_Stream(), "dataset: must have a length, and items by position"),
+        (_Items(lambda position: "text"), "dataset: must have items of tensors and n"),
+        (_Items(lambda position: object()), "must have items that default_collate st"),
+    ],
+)
+def test_items_that_no_batch_holds_are_refused(dataset, rule, tmp_path):
+    module = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
+    with Guard(plan(), tmp_path) as guard, pytest.raises(InputError, match=rule):
+        guarded(guard, module, optimizer, dataset)
+
+
+@pytest.mark.parametrize(
+    ("make", "inputs_of"),
+    [
+        (lambda position: torch.ones(4), lambda batch: batch),
+        (lambda position: {"x": (torch.ones(4), 1)}, lambda batch: batch["x"][0]),
+    ],
+)
+def test_empty_batches_have_the_structure_of_items(make, inputs_of, tmp_path):
+    """Also the first one of a process."""
+    module = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
+    with Guard(plan(ratio=0.005), tmp_path) as guard:
+        private, stepper, batches = guarded(guard, module, optimizer, _Items(make))
+        assert inputs_of(batches.collate_fn([])).shape == (0, 4)
+        for batch in batches:
+            inputs = inputs_of(batch)
+            stepper.zero_grad()
+            private(inputs).square().sum().backward()
+            stepper.step()
+        assert guard.finished
 
 
 def test_a_module_of_codes_that_mixes_records_is_refused(tmp_path):
@@ -570,13 +685,13 @@ def test_the_guarded_engine_has_the_plan_in_epochs(tmp_path):
         ("noise_multiplier", 1.0),
         ("max_grad_norm", 0.6),
         ("clipping", "adaptive"),
+        ("data_loader", DataLoader(data(), 20, collate_fn=lambda items: items)),
     ):
-        with pytest.raises(InputError, match=name):
+        with pytest.raises(InputError, match=name.replace("data_loader", "collate_fn")):
             engine.make_private(
                 module=module,
                 optimizer=stepper,
-                data_loader=loader,
-                **{**settings, name: wrong},
+                **{"data_loader": loader, **settings, name: wrong},
             )
 
     target = {"target_epsilon": 9.0, "target_delta": 1e-4, "epochs": 2}
