@@ -36,11 +36,19 @@ Available = Callable[[int], Mapping[str, Iterable[int]] | None]
 
 
 def arrays_of(module: torch.nn.Module) -> dict[str, np.ndarray]:
-    """The module's state as arrays: parameters, and buffers such as running means."""
-    return {
-        name: tensor.detach().cpu().numpy()
-        for name, tensor in module.state_dict().items()
-    }
+    """The module's state as arrays: parameters, and buffers such as running means.
+
+    Raises:
+        InputError: for a state that NumPy does not have.
+    """
+    arrays = {}
+    for name, tensor in module.state_dict().items():
+        try:
+            arrays[name] = tensor.detach().cpu().numpy()
+        except (TypeError, AttributeError):  # torch.bfloat16, or an extra state
+            rule = "must have a state of tensors in a precision of NumPy"
+            raise InputError.one("module", rule, name) from None
+    return arrays
 
 
 class TorchLoop:
@@ -53,6 +61,10 @@ class TorchLoop:
             with the noised mean as negative gradient; None adds the mean. Buffers get
             the mean.
         available: returns the clients that are there in a round; all when None.
+
+    Raises:
+        InputError: when the folder has the model of another module, or the optimiser
+            steps only with a closure.
     """
 
     def __init__(
@@ -67,8 +79,12 @@ class TorchLoop:
         self._optimizer = optimizer
         self._available = available
         self._layout = Layout.of(arrays_of(module))
+        if isinstance(optimizer, torch.optim.LBFGS):
+            rule = "must step without a closure, by the noised mean alone"
+            raise InputError.one("optimizer", rule, "LBFGS")
         stored = guard.model
         if stored is not None:
+            self._refuse_other_module(stored)
             self._load(stored)
         # What was released, from which every client and every step starts; a copy,
         # since arrays of a module share its memory.
@@ -134,6 +150,20 @@ class TorchLoop:
         self._released = copy.deepcopy(arrays_of(self.module))
         self.guard.record(round_, {**self._released, **self._optimizer_state()})
 
+    def _refuse_other_module(self, stored: Mapping[str, np.ndarray]) -> None:
+        """Refuse a module with other arrays than those of the stored model."""
+        arrays = arrays_of(self.module)
+        shapes = {(name, array.shape) for name, array in arrays.items()}
+        stored_shapes = {
+            (name, array.shape)
+            for name, array in stored.items()
+            if not name.startswith(_STATE)
+        }
+        differing = sorted(shapes ^ stored_shapes)
+        if differing:
+            rule = "must have the arrays of the stored model, with their shapes"
+            raise InputError.one("module", rule, differing[0])
+
     def _optimizer_state(self) -> dict[str, np.ndarray]:
         if self._optimizer is None:
             return {}
@@ -149,9 +179,9 @@ class TorchLoop:
         of_module = {
             name: torch.from_numpy(array.copy())
             for name, array in arrays.items()
-            if _STATE not in name
+            if not name.startswith(_STATE)
         }
-        self.module.load_state_dict(of_module, strict=False)
+        self.module.load_state_dict(of_module)
         state: dict[int, dict[str, torch.Tensor]] = {}
         for name, array in arrays.items():
             if name.startswith(_STATE):

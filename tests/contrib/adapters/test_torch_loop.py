@@ -136,3 +136,42 @@ def test_a_client_that_trains_the_global_model_is_refused(tmp_path):
         group, client = cohort.members[0]
         with pytest.raises(InputError, match=r"^module: must stay as released"):
             loop.add(group, client, trained_in_place(module, 1000))
+
+
+def test_a_run_goes_on_with_its_own_module(tmp_path):
+    """Else it would go on from random weights, and lose the rounds that were paid."""
+    with Guard(two_groups(4), tmp_path) as guard:
+        train(guard, optimizer=False, max_rounds=2)
+    for module in (torch.nn.ModuleDict({"net": network()}), torch.nn.Linear(6, 3)):
+        with (
+            Guard(two_groups(4), tmp_path) as guard,
+            pytest.raises(InputError, match="module: must have the arrays of the st"),
+        ):
+            TorchLoop(guard, module)
+
+
+class _Telling(torch.nn.Linear):
+    """Has a state that is no tensor."""
+
+    def get_extra_state(self):
+        return {"text": 1}
+
+
+@pytest.mark.parametrize(
+    "module", [torch.nn.Linear(6, 3).to(torch.bfloat16), _Telling(6, 3)]
+)
+def test_a_state_that_is_no_array_is_refused(module, tmp_path):
+    with (
+        Guard(two_groups(1), tmp_path) as guard,
+        pytest.raises(InputError, match="module: must have a state of tensors in a pr"),
+    ):
+        TorchLoop(guard, module)
+
+
+def test_an_optimiser_that_needs_a_closure_is_refused(tmp_path):
+    module = network()
+    with (
+        Guard(two_groups(1), tmp_path) as guard,
+        pytest.raises(InputError, match="optimizer: must step without a closure"),
+    ):
+        TorchLoop(guard, module, torch.optim.LBFGS(module.parameters()))
