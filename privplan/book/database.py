@@ -40,7 +40,7 @@ def address_of(address: str | None) -> URL:
         InputError: when it is not an address, or is that of a database in memory.
     """
     text = address or os.environ.get(VARIABLE) or DEFAULT
-    if "://" not in text:
+    if "://" not in text and text != ":memory:":
         return URL.create("sqlite", database=text)
     try:
         url = make_url(text)

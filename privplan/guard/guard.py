@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn
 
@@ -142,7 +141,7 @@ class Guard(Guided):
         self.access = Access()
         self.plan = Plan.load(plan)
         self.folder = Path(ledger)
-        check_settings(self.plan, evidence, keep)
+        check_settings(self.plan, evidence, keep, coordinates)
         self._evidence = evidence
         self._resends = resends
         self._coordinates = coordinates
@@ -520,11 +519,11 @@ class Guard(Guided):
         """
         self._check_next(round_)
         self._allow_release()
-        line = noised_line(self.plan, round_, dimension, noise_std, state)
-        if self._dimension not in (None, dimension):
-            # Noise on fewer would leave the others without any.
-            rule = f"must be the {self._dimension} coordinates of all rounds"
+        # Noise on fewer would leave the others without any.
+        if dimension < 1 or self._dimension not in (None, dimension):
+            rule = f"must be the {self._dimension or 'number of'} coordinates of all rounds"
             raise InputError.one("dimension", rule, dimension)
+        line = noised_line(self.plan, round_, dimension, noise_std, state)
         group = self.plan.groups[0].name
         drawn = self._opened(round_).drawn
         if total is not None:
@@ -738,7 +737,7 @@ class Guard(Guided):
 
     def _require_number(self, round_: object) -> None:
         """Refuse what is no number of a round, such as an update in its place."""
-        if not isinstance(round_, Integral):
+        if not isinstance(round_, int):
             rule = f"must be the number of a round, which comes first; next is {self.round}"
             raise InputError.one("round", rule, type(round_).__name__)
 

@@ -179,6 +179,7 @@ def _real_numbers(update: object) -> np.ndarray:
         array = np.asarray(update)
     except Exception:  # such as that of a tensor with a gradient
         raise InputError.one("update", rule, type(update).__name__) from None
-    if array.dtype.kind not in "fiub":
-        raise InputError.one("update", rule, f"an array of {array.dtype}")
+    if array.dtype.kind not in "fiub" or not array.size:
+        text = f"an array of {array.dtype}, of the shape {array.shape}"
+        raise InputError.one("update", rule, text)
     return array.astype(np.float64).ravel()

@@ -7,6 +7,7 @@ from pathlib import Path
 from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.record import PLAN, RECORD, RunRecord, versions_of
+from privplan.values import parse
 
 OTHER_BOOK = (
     "must be the book in which the run reserved its releases (where that is lost, "
@@ -14,13 +15,16 @@ OTHER_BOOK = (
 )
 
 
-def check_settings(plan: Plan, evidence: str, keep: int | None) -> None:
+def check_settings(
+    plan: Plan, evidence: str, keep: int | None, coordinates: int | None = None
+) -> None:
     """Refuse plans and settings that a guard cannot execute.
 
     Args:
         plan: to be executed.
         evidence: what the ledger is to record.
         keep: number of released sums and of models that stay on disk.
+        coordinates: numbers in an update (d).
 
     Raises:
         InputError: naming the first of them.
@@ -41,8 +45,9 @@ def check_settings(plan: Plan, evidence: str, keep: int | None) -> None:
     plan.spec.require("a guard", "plan.spec.sampling")
     if evidence not in ("public", "internal"):
         raise InputError.one("evidence", "must be public or internal", evidence)
-    if keep is not None and keep < 1:
-        raise InputError.one("keep", "must be 1 or more", keep)
+    for name, number in {"keep": keep, "coordinates": coordinates}.items():
+        if number is not None and not (isinstance(number, int) and number >= 1):
+            raise InputError.one(name, "must be a whole number, 1 or more", number)
 
 
 def open_record(folder: Path, plan: Plan, evidence: str, framework: str) -> RunRecord:
@@ -83,14 +88,15 @@ def _new_record(folder: Path, plan: Plan, evidence: str, framework: str) -> RunR
     if evidence == "internal":
         folder.chmod(0o700)  # who takes part is for nobody else
     plan.save(folder / PLAN)
-    record = RunRecord(
-        plan_digest=plan.digest,
-        algorithm=framework,
-        configuration={"evidence": evidence},
-        versions=versions_of("privplan", "numpy"),
-        status="running",
-        rounds_done=0,
-        noise="secure",
-    )
+    fields = {
+        "plan_digest": plan.digest,
+        "algorithm": framework,
+        "configuration": {"evidence": evidence},
+        "versions": versions_of("privplan", "numpy"),
+        "status": "running",
+        "rounds_done": 0,
+        "noise": "secure",
+    }
+    record = parse(RunRecord, fields)
     record.save(folder)
     return record

@@ -105,6 +105,7 @@ def _empty(folder):
         (lambda folder: folder, "unable to open"),
         (lambda folder: folder / "nosuch.sqlite", "add or declare begins one"),
         (lambda folder: "sqlite://", "in memory"),
+        (lambda folder: ":memory:", "must be a file or an SQLAlchemy address"),
         (lambda folder: "nosuch://host/db", "SQLAlchemy knows"),
         (lambda folder: "mysql+pymysql://me:secret@host/db", "needs the driver"),
         (lambda folder: "postgresql://me:secret@host:port/db", "address"),

@@ -120,6 +120,34 @@ def test_bits_before_the_fence_are_handed_out_nowhere(tmp_path, monkeypatch):
         assert np.array_equal(guard.released(1).sums[0], released.sums[0])
 
 
+@pytest.mark.parametrize(
+    ("settings", "rule"),
+    [
+        ({"keep": 1.5}, "keep: must be a whole number, 1 or more, found 1.5"),
+        ({"coordinates": 0}, "coordinates: must be a whole number, 1 or more, found 0"),
+        ({"coordinates": 1e9}, "coordinates: must be a whole number, 1 or more"),
+        ({"framework": ""}, "algorithm: must be up to 100 letters"),
+    ],
+)
+def test_settings_are_refused_in_one_line(settings, rule, tmp_path):
+    with pytest.raises(InputError, match=rule) as refused:
+        Guard(two_groups(2), tmp_path, **settings)
+    assert "\n" not in str(refused.value)
+
+
+def test_numbers_that_no_round_has_are_refused_in_one_line(tmp_path):
+    plan = two_groups(2)
+    with Guard(plan, tmp_path) as guard:
+        with pytest.raises(InputError, match="round: must be the number of a round"):
+            guard.draw(np.int64(1))
+        group, client = guard.draw(1).members[0]
+        with pytest.raises(InputError, match=r"of real numbers, found .*shape \(0,\)"):
+            guard.add(1, group, client, np.ones(0))
+        for dimension in (0, -1):
+            with pytest.raises(InputError, match="must be the number of coordinates o"):
+                guard.record_noised(1, dimension, planned_noise_std(plan, 1, None))
+
+
 @pytest.mark.parametrize("factor", [0.999, 1.001, 1e99, math.inf, math.nan])
 def test_noise_of_others_is_the_planned_noise(tmp_path, factor):
     plan = two_groups(2)
