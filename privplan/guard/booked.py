@@ -176,11 +176,13 @@ class RunInBook:
     def settle(self, *, is_running: bool) -> None:
         """Add the run to the book; what it may still release stays reserved.
 
-        A guard that lost the fence adds nothing: the copy that took it has all its
-        releases.
+        Without a draw nothing does: whoever removes the folder gives all back. A guard
+        that lost the fence adds nothing: the copy that took it has all its releases.
         """
         if not self.lost:
-            to_come = self._to_come(len(self._storage.records), is_running)
+            to_come = None
+            if self._storage.has_begun:
+                to_come = self._to_come(len(self._storage.records), is_running)
             executed = executed_run(self._folder, self._population)
             self._reservation.settle(executed, to_come)
 
@@ -210,14 +212,13 @@ def _reserved_name(url: URL, storage: Storage) -> str:
         InputError: when the run has begun without this book.
     """
     path = storage.reservation
-    has_begun = max(storage.last_drawn, storage.round) > 0
     if path.exists():
         name = read_text(path, "guard.reserved")
         if has_reserved(url, name):
             return name
-        if has_begun:
+        if storage.has_begun:
             raise InputError.one("book", OTHER_BOOK, shown(url))
-    elif has_begun:
+    elif storage.has_begun:
         # It may be a copy that shares cohorts with another one, or made up.
         rule = (
             "must be named from the first round on; privplan book add adds a run that "

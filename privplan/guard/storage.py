@@ -201,6 +201,11 @@ class Storage:
         """The last round that was drawn, 0 for none."""
         return self.streams()[0]
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether a cohort was drawn."""
+        return max(self.last_drawn, self.round) > 0
+
     def streams(self) -> tuple[int, Streams]:
         """The last round that was drawn, 0 for none, and the streams that it left."""
         draw = self._draw()

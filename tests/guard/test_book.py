@@ -270,6 +270,7 @@ def test_what_a_run_reserved_counts_until_it_ends(tmp_path):
     assert {share.history.rounds for share in entry.shares} == {30}
     with Guard(plan, tmp_path / "two", book) as second:
         few = second._book.affordable_rounds
+        second.draw(1)
     with Guard(plan, tmp_path / "one", book) as guard:
         assert guard.round == 3
     assert [run.status for run in runs(address_of(book))] == [
@@ -287,12 +288,25 @@ def test_what_a_run_reserved_counts_until_it_ends(tmp_path):
         assert third._book.affordable_rounds == few + 28
 
 
+def test_a_run_that_drew_nothing_gives_back_what_it_reserved(tmp_path):
+    """As a false start, whose folder is removed."""
+    plan = two_groups(4)
+    book = str(tmp_path / "book.sqlite")
+    with Guard(plan, tmp_path / "run", book):
+        assert len(runs(address_of(book))) == 1
+    assert runs(address_of(book)) == ()
+    with Guard(plan, tmp_path / "run", book) as guard:
+        loop(guard)
+    assert [run.lines for run in runs(address_of(book))] == [4]
+
+
 def test_a_run_goes_on_as_one_of_the_same_people(tmp_path):
     book = f"sqlite:///{tmp_path / 'book.sqlite'}"
     plan = two_groups(4)
     for closed in ("reserved", "booked"):
         folder = tmp_path / closed
         with Guard(plan, folder, book, population="north") as guard:
+            guard.draw(1)
             if closed == "booked":
                 loop(guard, rounds=1)
         for population in ("south", ""):
