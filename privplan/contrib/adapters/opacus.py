@@ -53,6 +53,13 @@ _SAME = 1e-4
 # was measured to be 4.6e-8 too long.
 _CLIPPING_ROUNDING = 1e-5
 
+# What a plan does of the options of Opacus' engine; None, or no value, is its default.
+_AS_PLANNED = {
+    "poisson_sampling": True,
+    "grad_sample_mode": "hooks",
+    "clipping": "flat",
+}
+
 Segment = tuple[float, float, int]
 """Noise multiplier, sampling ratio and number of steps, as Opacus keeps them."""
 
@@ -631,12 +638,15 @@ class GuardedEngine:
                     name, f"must be {planned:.9g}, as in the plan", value
                 )
         for name in set(options) - {"loss_reduction"}:
-            raise InputError.one(name, "must be left to the plan", options[name])
+            value = options.pop(name)
+            if value != _AS_PLANNED.get(name):
+                raise InputError.one(name, "must be left to the plan", value)
         if data_loader.collate_fn is not default_collate:
             rule = (
                 "must be default_collate, which mixes no records; a data set pads items"
             )
-            raise InputError.one("collate_fn", rule, data_loader.collate_fn)
+            name = getattr(data_loader.collate_fn, "__name__", "another")
+            raise InputError.one("collate_fn", rule, name)
         epoch = max(1, round(1 / ratio))
         return guarded(
             self.guard, module, optimizer, data_loader.dataset, epoch, **options

@@ -704,6 +704,8 @@ def test_the_guarded_engine_has_the_plan_in_epochs(tmp_path):
         optimizer=stepper,
         data_loader=loader,
         max_grad_norm=0.5,
+        poisson_sampling=True,
+        noise_generator=None,
         **target,
     )
     for _ in range(2):  # epochs of ten steps
