@@ -73,6 +73,7 @@ class ClientTraining:
         def slope(theta: Tensor, step: int, moves: Tensor | bool) -> Tensor:
             """The noisy sum of clipped gradients of single records, over the batch."""
             self.clipped.total = self.noise[step]
+            self.clipped.is_sent = self._is_sent(step)
             for record in _single_records(examples[step]):
                 gradient = gradients(self._world, theta[None], record, self._rounding)
                 self.clipped.add(gradient[0])
@@ -87,6 +88,13 @@ class ClientTraining:
             rounding=self._rounding,
             movement_apart=True,
         )
+
+    def _is_sent(self, step: int) -> Tensor:
+        """Which coordinates of a step's direction move what is sent [d]."""
+        released = torch.from_numpy(self._world.released(self._round))
+        in_release = torch.zeros_like(self._theta).index_fill(0, released, 1)
+        moves = torch.as_tensor(self.factors[step] * self.share) != 0
+        return in_release * moves
 
     def movement_of_noise(self) -> Tensor:
         """What the noise alone moves, times the batch [d]; SGD is linear in it."""
@@ -129,9 +137,9 @@ def client_release(
     # The noise of a coordinate of what is sent: the root mean square of what was drawn.
     root_mean_square = float(sent_noise.norm()) / math.sqrt(len(sent_noise))
     unit = max(root_mean_square / training.size, TINY)
-    summed_norms = training.clipped.summed_norms / training.size * training.rate()
+    of_gradient = max(training.rate() / training.size, TINY)
+    summed_norms = sum(training.clipped.norms_sent) * of_gradient
     limit = ROUNDINGS * rounding_of(vector, summed_norms, unit)
-    usual_norm = summed_norms / max(1, sum(map(len, training.batches)))
     # The residual is in sums of gradients, and not in what they move.
     of_residual = training.size / learning_rate(world.plan, line.record.round)
     release = Release(
@@ -140,7 +148,7 @@ def client_release(
         training.clipped.near,
         unit,
         limit,
-        is_faint=0 < usual_norm <= limit * unit,
+        is_faint=training.clipped.is_within(limit * unit / of_gradient),
         residual_scale=of_residual,
     )
     return release, kept_by(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from statistics import median
 
 import torch
 from torch import Tensor
@@ -38,6 +39,9 @@ class ClippedSum:
         self.excluded = 0  # vectors that are not finite, which add nothing
         self.largest_norm = 0.0
         self.summed_norms = 0.0  # of what entered the sum
+        # Of each vector without what is appended to it, and only where it is sent.
+        self.norms_sent: list[float] = []
+        self.is_sent: Tensor | None = None  # which coordinates are; all of them if None
 
     def add(self, vector: Tensor) -> None:
         """Add a vector [d]."""
@@ -53,7 +57,19 @@ class ClippedSum:
         norm = float(sent.norm())
         self.largest_norm = max(self.largest_norm, norm)
         self.summed_norms += norm
+        update = sent[: len(vector)]
+        if self.is_sent is not None:
+            update = update * self.is_sent
+        self.norms_sent.append(float(update.norm()))
         self.total = self.total + sent
+
+    def is_within(self, rounding: float) -> bool:
+        """Whether rounding hides a usual vector, the median of those that add something.
+
+        Vectors that are zero leave nothing out.
+        """
+        added = [norm for norm in self.norms_sent if norm > 0]
+        return bool(added) and median(added) <= rounding
 
     @property
     def evidence(self) -> dict[str, float]:

@@ -186,7 +186,6 @@ class Comparisons:
         name: str,
         recorded: Mapping[str, float | None],
         replayed: Mapping[str, tuple[float, float]],
-        tolerance: float,
         *,
         by_own_code: bool = False,
     ) -> None:
@@ -199,14 +198,13 @@ class Comparisons:
             round_: from 1; 0 for the final model.
             name: of the comparison.
             recorded: scores that the record claims; None for one that it has not.
-            replayed: scores, and the share of records that ties decide.
-            tolerance: largest difference that agrees, relative above 1.
+            replayed: scores, and the largest difference of each that agrees.
             by_own_code: whether the user's metric or loss computed them.
         """
         for score_name in sorted({*recorded, *replayed}):
             claimed = recorded.get(score_name)
             score = replayed.get(score_name, (math.nan, 0.0))
-            value, ties = (float(number) for number in score)
+            value, limit = (float(number) for number in score)
             if claimed is None and not math.isfinite(value):
                 self.add(round_, name, "", 0.0)
                 continue
@@ -214,7 +212,6 @@ class Comparisons:
             distance = math.nan
             if claimed is not None:
                 distance = abs(value - claimed)
-            limit = tolerance * max(1.0, abs(value)) + ties
             detail = f"{score_name}: {recorded_and_replayed(claimed, value)}"
             if by_own_code and not distance <= limit:
                 self.lacks(f"scores that own code computes twice: {detail}")

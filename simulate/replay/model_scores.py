@@ -9,7 +9,7 @@ from simulate.aggregators import WEIGHT
 from simulate.algorithm import Algorithm
 from simulate.postprocessing import ModelState
 from simulate.replay.compare import Comparisons
-from simulate.replay.scores import SCORE, Score, Scores, scores_of
+from simulate.replay.scores import Score, Scores, scores_of
 from simulate.replay.world import World
 from simulate.tasks import evaluations
 
@@ -71,7 +71,7 @@ class ModelScores:
 
         point = self._claimed_points.get(state.round)
         if point is not None:
-            replayed = {"score": scores.score, "loss": (scores.loss, 0.0)}
+            replayed = {"score": scores.score, "loss": scores.loss}
             claimed = {"score": point.accuracy, "loss": point.loss}
             self._compare(state.round, "metrics", claimed, replayed)
         if is_last:
@@ -102,16 +102,16 @@ class ModelScores:
     ) -> None:
         """Compare scores of a model with those that the record claims."""
         self._comparisons.scores(
-            round_, name, claimed, computed, SCORE, by_own_code=self._by_own_code
+            round_, name, claimed, computed, by_own_code=self._by_own_code
         )
 
     def _compare_weights(self, state: ModelState) -> None:
         """Compare the groups' mean weights, where the server gets them from updates."""
-        computed = {
-            group.name: (float(state.server[WEIGHT + group.name]) / state.round, 0.0)
-            for group in self._world.plan.groups
-            if WEIGHT + group.name in state.server
-        }
+        computed: dict[str, Score] = {}
+        for group in self._world.plan.groups:
+            if WEIGHT + group.name in state.server:
+                mean = float(state.server[WEIGHT + group.name]) / state.round
+                computed[group.name] = (mean, WEIGHTS * mean)
         recorded = dict(self._record.weights)
         if computed or recorded:
-            self._comparisons.scores(0, "weights", recorded, computed, WEIGHTS)
+            self._comparisons.scores(0, "weights", recorded, computed)

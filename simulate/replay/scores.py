@@ -19,9 +19,11 @@ from simulate.own_parts import RunParts
 from simulate.tasks import Metric
 
 SCORE = 1e-3
-"""Largest difference of a score or loss that agrees, relative above 1: outputs of float32 kernels
-differ by some 1e-6, and a score of a few thousand records moves by no more than one of
-them."""
+"""Relative difference of a score or loss that agrees, absolute below 1 for what has no unit:
+outputs of float32 kernels differ by some 1e-6, and a score of a few thousand records
+moves by no more than one of them."""
+IN_UNITS = ("rmse", "mae")
+"""Metrics in the unit of the targets, as losses are, which may be small."""
 NEAR = 1e-5  # distance of two outputs, relative to the largest, within which rounding orders them
 MOST_TIES = 0.01
 """Largest share of test records whose two largest outputs are that near. Training leaves fewer; a
@@ -29,9 +31,8 @@ model whose outputs are all near has any accuracy that rounding gives it, so non
 shown. Nor is one of a metric that moves by more where outputs are nudged that far."""
 BATCH = 1000  # test records at once
 
-Score = tuple[
-    float, float
-]  # a score, and by how much rounding may move it: the share of ties
+Score = tuple[float, float]
+"""A score, and the largest difference that agrees."""
 
 
 @dataclass
@@ -39,7 +40,7 @@ class Scores:
     """Scores of a model by kind and name."""
 
     score: Score
-    loss: float
+    loss: Score
     by_class: dict[str, Score] = field(default_factory=dict)
     by_group: dict[str, Score] = field(default_factory=dict)
     undecided: str = ""  # what rounding decides of the scores, where it is too much
@@ -72,9 +73,9 @@ def scores_of(
     counts = torch.stack([hits, near], 1).double().numpy()
     scores = Scores(
         score=_pair(counts.mean(0)),
-        loss=float(cross_entropy(logits.double(), labels)),
+        loss=_loss(Objective(cross_entropy), logits.double(), labels),
     )
-    ties = scores.score[1]
+    ties = float(counts[:, 1].mean())
     if ties > MOST_TIES:
         scores.undecided = (
             f"{ties:.0%} of the test records are ties of the model's outputs"
@@ -119,8 +120,15 @@ def _by_classes(
 
 
 def _pair(means: np.ndarray) -> Score:
-    """A score and its share of ties, from an array of two."""
-    return float(means[0]), float(means[1])
+    """A share of records, from an array of it and of the share of ties."""
+    return float(means[0]), SCORE + float(means[1])
+
+
+def _loss(objective: Objective, logits: Tensor, labels: Tensor) -> Score:
+    """The loss of outputs, which moves along its slopes with them."""
+    loss = float(objective(logits, labels))
+    size, slope = _rounding(objective, logits, labels)
+    return loss, SCORE * abs(loss) + float((size * slope.abs()).sum())
 
 
 def _by_metric(
@@ -138,7 +146,8 @@ def _by_metric(
     objective = run_parts.model.objective
     targets = objective.targets_of(labels)
     variants = [logits, *_nudged(objective, logits, labels)]
-    scores = Scores((math.nan, 0.0), float(objective(logits, labels)))
+    scores = Scores((math.nan, 0.0), _loss(objective, logits, labels))
+    unit = 0.0 if metric.is_own or metric.name in IN_UNITS else 1.0
 
     def score_of(places: np.ndarray) -> Score:
         """The metric of some records, and by how much nudges move it."""
@@ -155,8 +164,9 @@ def _by_metric(
         if not np.isfinite(values).any():
             return score, 0.0
         spread = max(values) - min(values)
-        if spread <= MOST_TIES * max(1.0, abs(score)):
-            return score, spread
+        size = max(unit, abs(score))
+        if spread <= MOST_TIES * size:
+            return score, SCORE * size + spread
         scores.undecided = (
             f"rounding of the outputs moves {metric.name} by {spread:.2g}"
         )
@@ -173,12 +183,19 @@ def _nudged(objective: Objective, logits: Tensor, labels: Tensor) -> Iterator[Te
 
     What the loss asks for orders equal records in the best or the worst way.
     """
+    size, slope = _rounding(objective, logits, labels)
+    generator = torch.Generator().manual_seed(0)
+    random = torch.rand(logits.shape, generator=generator) * 2 - 1
+    for direction in (slope.sign(), -slope.sign(), random):
+        yield logits + size * direction
+
+
+def _rounding(
+    objective: Objective, logits: Tensor, labels: Tensor
+) -> tuple[Tensor, Tensor]:
+    """How far rounding may move each output, and the slope of the loss by it."""
     with torch.enable_grad():
         outputs = logits.detach().requires_grad_()
         [slope] = torch.autograd.grad(objective(outputs, labels), outputs)
-    generator = torch.Generator().manual_seed(0)
-    random = torch.rand(logits.shape, generator=generator) * 2 - 1
     # Outputs near 0 are sums of larger terms, whose size is that of the others.
-    size = NEAR * (logits.abs() + logits.abs().mean())
-    for direction in (slope.sign(), -slope.sign(), random):
-        yield logits + size * direction
+    return NEAR * (logits.abs() + logits.abs().mean()), slope

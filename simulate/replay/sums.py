@@ -157,20 +157,8 @@ def noisy_sum(
         limit=limit,
         sums=[clipped_sum.total for clipped_sum in sums],
         mixture_norm=float(total.norm()),
-        is_faint=_is_faint(line, sums, limit * unit),
+        is_faint=any(clipped_sum.is_within(limit * unit) for clipped_sum in sums),
     )
-
-
-def _is_faint(line: Line, sums: Sequence[ClippedSum], limit: float) -> bool:
-    """Whether a release agrees with or without a client: its mean norm is in the limit.
-
-    Clients whose updates are zero leave nothing out.
-    """
-    norms = [
-        clipped_sum.summed_norms / max(1, len(contribution.clients))
-        for contribution, clipped_sum in zip(line.parts, sums, strict=True)
-    ]
-    return any(0 < norm <= limit for norm in norms)
 
 
 def _mixed(

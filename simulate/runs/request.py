@@ -14,6 +14,7 @@ from privplan.plan import Plan
 from privplan.public_data import has_known_records
 from privplan.record import CLIENTS, RECORD, RunRecord
 from privplan.secure_stream import NoiseKey, key_beside
+from privplan.values import SMALLEST
 from privplan.witness import Witnessing
 from simulate.algorithms.registry import (
     ALGORITHMS,
@@ -149,6 +150,7 @@ def prepare(request: Request, ranks: Ranks = SINGLE_PROCESS) -> Experiment:
     if request.witnessing is not None:
         request.witnessing.check(request.plan)
     _check_commits(request)
+    _check_learning_rate(request.plan)
     require_trackers(request.track)
     entry.complete(request.hyperparameters)
     metric = _metric(request)
@@ -212,6 +214,20 @@ def _require_releases_of_book(
             "without --from-book to compare methods, as a simulation"
         )
         raise InputError.one("algorithm", rule, request.algorithm)
+
+
+def _check_learning_rate(plan: Plan) -> None:
+    """Raise where the last rounds would train by less than a float32 can tell."""
+    local = plan.spec.local
+    last = local.learning_rate * local.learning_rate_decay ** (plan.spec.rounds - 1)
+    if last < SMALLEST:
+        rule = (
+            f"must leave a learning rate of {SMALLEST:g} or more in the last round, "
+            f"which is {last:.3g}"
+        )
+        raise InputError.one(
+            "plan.local.learning_rate_decay", rule, local.learning_rate_decay
+        )
 
 
 def _check_commits(request: Request) -> None:

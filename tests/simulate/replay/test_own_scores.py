@@ -1,5 +1,7 @@
 """Own losses and metrics may change their arguments or refuse some outputs."""
 
+import json
+
 import numpy as np
 import pytest
 from torch import nn
@@ -45,6 +47,15 @@ def brier(outputs, targets):
     return (outputs - targets).square().mean()
 
 
+class Number(nn.Linear):
+    """A number from four, which is zero at first."""
+
+    def __init__(self):
+        super().__init__(4, 1)
+        nn.init.zeros_(self.weight)
+        nn.init.zeros_(self.bias)
+
+
 def trained(network, folder, **options):
     """A run of ten clients with records of their own."""
     client = np.arange(200) % 10
@@ -55,6 +66,10 @@ def trained(network, folder, **options):
         y = (y > 0).astype(int)
         x *= 8  # saturates some outputs
         task = "binary"
+    if network is Number:
+        y = 1e-5 * x[:, 0]  # such as kilograms
+        task = "regression"
+    rate = 2.0 if network is not Number else 1e-3
     plan = solve(
         Spec.parse(
             {
@@ -63,8 +78,8 @@ def trained(network, folder, **options):
                 "delta": 1e-3,
                 "rounds": 3,
                 "cohort": 5,
-                "clipping_norm": 20.0,
-                "local": {"steps": 3, "batch_size": 5, "learning_rate": 2.0},
+                "clipping_norm": 20.0 if network is not Number else 1e-8,
+                "local": {"steps": 3, "batch_size": 5, "learning_rate": rate},
                 "model": {
                     "name": "my-net",
                     "parameters": sum(part.numel() for part in network().parameters()),
@@ -109,3 +124,14 @@ def test_a_score_that_own_code_computes_otherwise_breaks_no_run(tmp_path):
     assert not run.verdict.failed
     assert run.verdict.executed == 0
     assert "scores that own code computes twice" in run.verdict.not_executed
+
+
+@pytest.mark.parametrize("forged", [False, True])
+def test_errors_in_a_small_unit_are_compared_in_it(forged, tmp_path):
+    run = trained(Number, tmp_path / "run", metric="mae")
+    if forged:
+        path = tmp_path / "run" / "record.json"
+        record = json.loads(path.read_text())
+        record["accuracy"] *= 0.9
+        path.write_text(json.dumps(record))
+    assert bool(run.verdict.failed) == forged

@@ -507,9 +507,10 @@ def test_runs_that_protect_records_of_named_clients_are_executed_again(
     assert run.verdict.executed == 2
 
 
+@pytest.mark.slow
 def test_large_sums_of_records_beside_little_noise_are_executed_again(tmp_path):
     """A residual is in sums of gradients, whose rounding is that of the large sums."""
-    clients = 6
+    clients = 3
     records = 1000
     client = np.arange(clients * records) % clients
     x = np.random.default_rng(0).normal(size=(len(client), 4)).astype("f4")
@@ -531,7 +532,7 @@ def test_large_sums_of_records_beside_little_noise_are_executed_again(tmp_path):
                     }
                 ],
                 "delta": 1e-3,
-                "rounds": 2,
+                "rounds": 1,
                 "cohort": clients,
                 "clipping_norm": 1.0,
                 "local": {
@@ -556,4 +557,4 @@ def test_large_sums_of_records_beside_little_noise_are_executed_again(tmp_path):
         folder=tmp_path / "run",
     )
     assert not run.verdict.failed
-    assert run.verdict.executed == 2
+    assert run.verdict.executed == 1
