@@ -58,6 +58,9 @@ class Configuration(Value):
 
 def configuration_faults(configuration: dict[str, Any]) -> Iterator[Fault]:
     """Unknown entries of a configuration, and values that an entry cannot have."""
+    for name, value in configuration.items():
+        if value is None:
+            yield Fault(f"{FIELD}.{name}", "must be left out where it is absent", None)
     try:
         parse(Configuration, configuration)
     except InputError as error:

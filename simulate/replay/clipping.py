@@ -64,10 +64,7 @@ class ClippedSum:
         self.total = self.total + sent
 
     def is_within(self, rounding: float) -> bool:
-        """Whether rounding hides a usual vector, the median of those that add something.
-
-        Vectors that are zero leave nothing out.
-        """
+        """Whether rounding hides the median of the vectors that are not zero."""
         added = [norm for norm in self.norms_sent if norm > 0]
         return bool(added) and median(added) <= rounding
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from privplan.record import RunRecord
 from simulate.aggregators import WEIGHT
 from simulate.algorithm import Algorithm
@@ -41,8 +39,8 @@ class ModelScores:
         self._claimed_points = {point.round: point for point in record.metrics}
         run_parts = world.parts
         metric = run_parts.metric
-        self._by_own_code = "own_loss" in record.configuration
-        self._by_own_code |= metric is not None and metric.is_own
+        self._has_own_metric = metric is not None and metric.is_own
+        self._has_own_loss = "own_loss" in record.configuration
         # Test records of each round after which the model is evaluated.
         self._due = evaluations(
             world.plan, run_parts.partition, len(run_parts.data.test_y), world.seed
@@ -71,9 +69,17 @@ class ModelScores:
 
         point = self._claimed_points.get(state.round)
         if point is not None:
-            replayed = {"score": scores.score, "loss": scores.loss}
-            claimed = {"score": point.accuracy, "loss": point.loss}
-            self._compare(state.round, "metrics", claimed, replayed)
+            for name, claimed, computed, is_own in (
+                ("score", point.accuracy, scores.score, self._has_own_metric),
+                ("loss", point.loss, scores.loss, self._has_own_loss),
+            ):
+                self._comparisons.scores(
+                    state.round,
+                    "metrics",
+                    {name: claimed},
+                    {name: computed},
+                    by_own_code=is_own,
+                )
         if is_last:
             self._compare_final(scores)
 
@@ -91,19 +97,9 @@ class ModelScores:
             ("accuracy_by_class", record.accuracy_by_class, scores.by_class),
             ("accuracy_by_group", recorded_by_group, scores.by_group),
         ):
-            self._compare(0, name, claimed, computed)
-
-    def _compare(
-        self,
-        round_: int,
-        name: str,
-        claimed: Mapping[str, float | None],
-        computed: Mapping[str, Score],
-    ) -> None:
-        """Compare scores of a model with those that the record claims."""
-        self._comparisons.scores(
-            round_, name, claimed, computed, by_own_code=self._by_own_code
-        )
+            self._comparisons.scores(
+                0, name, claimed, computed, by_own_code=self._has_own_metric
+            )
 
     def _compare_weights(self, state: ModelState) -> None:
         """Compare the groups' mean weights, where the server gets them from updates."""

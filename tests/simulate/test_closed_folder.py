@@ -196,6 +196,7 @@ NAMES = {
     "partition": lambda record: record.update(partition="x; drop"),
     "metric": lambda record: record["configuration"].update(metric="x; drop"),
     "task": lambda record: record["configuration"].update(task="x-drop"),
+    "nothing": lambda record: record["configuration"].update(own_loss=None),
     "aggregator": lambda record: record["executed"].update(aggregator="x; drop"),
     "coordinates": lambda record: record["executed"].update(coordinates=2411),
     "class": lambda record: record["accuracy_by_class"].update({"x; drop": 0.1}),
