@@ -16,6 +16,7 @@ from privplan.errors import InputError
 from privplan.plan import Plan
 from simulate.models.objective import Objective
 from simulate.own_parts import RunParts
+from simulate.replay.tolerance import FLOAT32
 from simulate.tasks import Metric
 
 SCORE = 1e-3
@@ -128,7 +129,11 @@ def _loss(objective: Objective, logits: Tensor, labels: Tensor) -> Score:
     """The loss of outputs, which moves along its slopes with them."""
     loss = float(objective(logits, labels))
     size, slope = _rounding(objective, logits, labels)
-    return loss, SCORE * abs(loss) + float((size * slope.abs()).sum())
+    limit = SCORE * abs(loss) + float((size * slope.abs()).sum())
+    # The cross-entropy of classes is a difference of outputs, which float32 rounds.
+    if not objective.targets_of(labels).is_floating_point():
+        limit += FLOAT32 * float(logits.abs().max())
+    return loss, limit
 
 
 def _by_metric(
