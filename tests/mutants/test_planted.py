@@ -93,19 +93,14 @@ def honest_noise_passes(monkeypatch):
 
 def reservations_hold(monkeypatch):
     """A round beyond what the book has reserved is refused, whatever the budget."""
-    budget = SimpleNamespace(
-        affordable_rounds=0,
-        planned_rounds=lambda first, last: privplan.History(),
-        excess=lambda releases: None,
-        epsilon=lambda releases: SimpleNamespace(upper=1.0),
-    )
     guard = SimpleNamespace(
-        _budgets={"group": budget},
+        plan=SimpleNamespace(spec=SimpleNamespace(rounds=2)),
         round=1,
-        _storage=SimpleNamespace(records=[]),
-        _book=SimpleNamespace(exceeds=lambda group, releases: True),
+        _is_running=True,
+        _budgets={},
+        _book=SimpleNamespace(lost="", affordable_rounds=0),
     )
-    assert Guard._excess(guard, "group") is not None
+    assert Guard._refusal(guard) is not None
 
 
 def both_directions_count(monkeypatch):
@@ -187,9 +182,9 @@ MUTANTS = {
     ),
     "reservations of a guard not looked at": (
         Guard,
-        "_excess",
-        "if self._book.exceeds(group, releases):",
-        "if False:",
+        "_refusal",
+        "self.round > self._book.affordable_rounds",
+        "False",
         reservations_hold,
     ),
     "a replaced client counts once": (
