@@ -124,8 +124,8 @@ class Reservation:
                 if fence.chain not in chains:
                     rule = (
                         "must hold every release of its run, and at most one that the "
-                        "book did not see (privplan book add counts what a book that "
-                        "was restored lacks); another copy of it released since"
+                        "book did not see: another copy released since, or the book was "
+                        "restored (privplan book add counts what it lacks)"
                     )
                     raise FencedError.one("ledger", rule, self._folder)
                 counter = fence.counter + 1

@@ -209,9 +209,11 @@ def _is_of_guard(connection: Connection, booking: Booking, run_id: int) -> bool:
     """Whether a run that lacks evidence was booked by the guard that executed it."""
     of_run = select(VERDICTS.c.cost).where(VERDICTS.c.run == run_id)
     is_booked = connection.execute(of_run).scalar() == "recorded"
-    of_guard = select(FENCES.c.name).where(FENCES.c.name == booking.reserved)
-    has_fence = connection.execute(of_guard).first() is not None
-    return booking.run.cost == "infinite" and is_booked and has_fence
+    of_guard = select(FENCES.c.chain).where(FENCES.c.name == booking.reserved)
+    fence = connection.execute(of_guard).scalar()
+    # The name is in a file of the folder; the fence is after one of the run's lines.
+    hashes = {link_after(booking.links, 1 + line) for line in range(booking.run.lines)}
+    return booking.run.cost == "infinite" and is_booked and fence in hashes
 
 
 def _is_for_good(connection: Connection, run_id: int) -> bool:

@@ -1,5 +1,6 @@
 """A guard with a book: earlier runs count by the rule with which the plan was made."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -329,6 +330,21 @@ def test_a_run_that_its_guard_booked_is_known(rounds, tmp_path):
     assert "nothing added" in added.stdout
     assert "releases are booked as recorded" in added.stderr
     assert runs(address_of(book)) == before
+
+
+def test_the_name_of_another_guards_reservation_keeps_no_run_finite(tmp_path):
+    book = str(tmp_path / "book.sqlite")
+    plan = two_groups(2)
+    for name, address in (("booked", book), ("alone", None)):
+        with Guard(plan, tmp_path / name, address) as guard:
+            loop(guard)
+    alone = tmp_path / "alone"
+    assert Book(book).add(alone) == "added"
+    for evidence in alone.glob("noise*"):
+        evidence.unlink()
+    shutil.copy(tmp_path / "booked" / "guard" / "reserved", alone / "guard")
+    Book(book).add(alone)
+    assert {run.cost for run in runs(address_of(book))} == {"recorded", "infinite"}
 
 
 def test_a_run_that_was_added_without_evidence_counts_as_its_guard_says(tmp_path):
