@@ -58,6 +58,7 @@ _AS_PLANNED = {
     "poisson_sampling": True,
     "grad_sample_mode": "hooks",
     "clipping": "flat",
+    "batch_first": True,
 }
 
 Segment = tuple[float, float, int]
@@ -325,6 +326,18 @@ class PlannedOptimizer(DPOptimizer):  # type: ignore[misc]
         which whoever sees the model before and after a step can try.
         """
         self._check()
+        try:
+            self._release()
+        except BaseException:
+            # A step that was refused leaves no sum to which the next one would add.
+            for parameter in self.params:
+                parameter.summed_grad = None
+            raise
+        finally:
+            self._seen = GroupTotal()
+
+    def _release(self) -> None:
+        """Turn sums into gradients with noise, and book them."""
         stream = secure_stream()
         state = stream.fingerprint()
         summed = _vector(parameter.summed_grad for parameter in self.params)
@@ -356,7 +369,6 @@ class PlannedOptimizer(DPOptimizer):  # type: ignore[misc]
             (released - summed).numpy(),
             state,
         )
-        self._seen = GroupTotal()
 
     def scale_grad(self) -> None:
         """As in Opacus; then the values of the next round are taken over."""
@@ -451,7 +463,9 @@ def guarded(
     sample = _collated([dataset[0]])
     empty = _without_records(sample)
     is_pair = isinstance(sample, (list, tuple)) and len(sample) > 0
-    _refuse_mixed_records(module, sample[0] if is_pair else sample)
+    inputs = sample[0] if is_pair else sample
+    for part in inputs.values() if isinstance(inputs, dict) else [inputs]:
+        _refuse_mixed_records(module, part)
     private = PlannedOptimizer(guard, optimizer, **options)
     private.watch(module)
     drawn = PlannedBatches(guard, group.name, epoch)
@@ -487,9 +501,10 @@ def _without_records(batch: Any) -> Any:
     """A batch of no records, in the structure of one of tensors."""
     if torch.is_tensor(batch):
         return batch[:0]
-    if isinstance(batch, Mapping):
+    # Other kinds, such as named tuples, have ways of their own to be made.
+    if type(batch) is dict:
         return {name: _without_records(part) for name, part in batch.items()}
-    if isinstance(batch, (list, tuple)):
+    if type(batch) in (list, tuple):
         return [_without_records(part) for part in batch]
     rule = "must have items of tensors and numbers, in lists or dicts"
     raise InputError.one("dataset", rule, type(batch).__name__)

@@ -3,6 +3,7 @@
 import copy
 import json
 import threading
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -496,6 +497,13 @@ class _Items(torch.utils.data.Dataset):
         return self.make(position)
 
 
+class _Record(NamedTuple):
+    """An item with names, of which no empty batch can be made."""
+
+    x: torch.Tensor
+    y: int
+
+
 class _Stream(torch.utils.data.IterableDataset):
     """Has neither length nor positions."""
 
@@ -509,6 +517,7 @@ class _Stream(torch.utils.data.IterableDataset):
         (_Stream(), "dataset: must have a length, and items by position"),
         (_Items(lambda position: "text"), "dataset: must have items of tensors and n"),
         (_Items(lambda position: object()), "must have items that default_collate st"),
+        (_Items(lambda position: _Record(torch.ones(4), 1)), "in lists or dicts"),
     ],
 )
 def test_items_that_no_batch_holds_are_refused(dataset, rule, tmp_path):
@@ -549,6 +558,17 @@ def test_a_module_of_codes_that_mixes_records_is_refused(tmp_path):
         pytest.raises(InputError, match="from that record only"),
     ):
         guarded(guard, module, optimizer, codes)
+
+
+def test_a_module_of_one_part_of_items_that_mixes_records_is_refused(tmp_path):
+    module = _Mixing(4, 2)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
+    items = _Items(lambda position: {"x": torch.ones(4), "y": 1})
+    with (
+        Guard(plan(), tmp_path) as guard,
+        pytest.raises(InputError, match="from that record only"),
+    ):
+        guarded(guard, module, optimizer, items)
 
 
 class _TwoOutputs(torch.nn.Linear):
@@ -644,11 +664,17 @@ def test_a_layer_that_is_frozen_half_way_ends_training(tmp_path):
         private, stepper, batches = begun(guard)
         left = iter(batches)
         one_step(private, stepper, next(left))
-        stepper.params[0].grad = None
-        stepper.params[0].requires_grad_(False)
+        frozen = stepper.params[0]
+        frozen.grad = None
+        frozen.requires_grad_(False)
+        batch = next(left)
         with pytest.raises(InputError, match="dimension: must be the 10 coordinates"):
-            one_step(private, stepper, next(left))
+            one_step(private, stepper, batch)
         assert guard.round == 2
+        # What was refused is in no later sum.
+        frozen.requires_grad_(True)
+        one_step(private, stepper, batch)
+        assert guard.round == 3
 
 
 def test_half_precision_is_refused(tmp_path):
