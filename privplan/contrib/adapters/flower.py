@@ -214,8 +214,9 @@ def state_of(strategy: object) -> dict[str, np.ndarray]:
         elif isinstance(value, list):
             items = enumerate(value)
         for key, item in items:
-            if isinstance(item, np.ndarray):
-                arrays[f"{_STATE}/{name}/{kind}/{key}"] = item
+            # Arithmetic makes numbers of arrays without dimensions.
+            if isinstance(item, np.ndarray | np.generic):
+                arrays[f"{_STATE}/{name}/{kind}/{key}"] = np.asarray(item)
     return arrays
 
 

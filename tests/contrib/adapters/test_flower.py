@@ -94,6 +94,24 @@ def test_integer_arrays_stay_and_a_client_without_a_number_is_left_out(tmp_path)
         assert [share.excluded for share in line.shares] == [0, 0]
 
 
+MOMENTS = """
+from types import SimpleNamespace
+import numpy as np
+from privplan.contrib.adapters.flower import restore_state, state_of
+strategy = SimpleNamespace(m_t={"scale": np.float64(2.0), "weight": np.ones(3)})
+restored = SimpleNamespace(m_t={})
+restore_state(restored, state_of(strategy))
+assert restored.m_t["scale"] == 2.0 and restored.m_t["scale"].shape == ()
+assert sorted(restored.m_t) == ["scale", "weight"]
+"""
+
+
+def test_moments_of_single_numbers_come_back():
+    """Arithmetic with arrays without dimensions gives numbers, which are no arrays."""
+    done = run([flower("1.41"), "-c", MOMENTS])
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
 @pytest.mark.parametrize("strategy", ["FedAdam", "FedAvgM", "FedYogi", "FedAdagrad"])
 def test_server_optimisers_work_on_the_noised_mean(tmp_path, strategy):
     python = flower("1.41")
