@@ -10,7 +10,7 @@ the file reaches it.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,10 +173,13 @@ def stored_fault(
 def of_finished_run(ledger: LedgerText, plan: Plan) -> float:
     """Expected number of releases of all rounds of a finished run.
 
-    Clients who protect their records release for themselves, so that cohorts decide how
-    many releases there are. The number of all others is fixed.
+    Clients who protect their records release for themselves, and so do those of
+    hypernetworks: cohorts decide how many releases a round has. The number of all
+    others is fixed.
     """
-    if all(record.unit == "client" for record in ledger.records):
+    of_rounds = Counter(record.round for record in ledger.records)
+    is_fixed = len(set(of_rounds.values())) <= 1
+    if is_fixed and all(record.unit == "client" for record in ledger.records):
         return len(ledger.records)
     return plan.spec.rounds * sum(group.expected_cohort for group in plan.groups)
 
