@@ -81,7 +81,8 @@ def centaur(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 ALPHA = Hyperparameter(
     1.0,
     "shared step size over the personal one (its alpha): "
-    "0 for local training, large for one model",
+    "small for local training, large for one model",
+    low=1e-6,  # at 0 nothing is shared: that is Local-only
     high=1e6,
 )
 

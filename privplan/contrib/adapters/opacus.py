@@ -512,6 +512,9 @@ def _without_records(batch: Any) -> Any:
 
 def _with_sample_gradients(module: torch.nn.Module) -> GradSampleModule:
     """The module as Opacus trains it, which computes a gradient for each record."""
+    if not module.training:
+        rule = "must be in training mode; call module.train() before"
+        raise InputError.one("module", rule, "evaluation mode")
     faults = ModuleValidator.validate(module)
     if faults:
         rule = (

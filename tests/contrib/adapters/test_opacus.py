@@ -465,7 +465,7 @@ class _Noisy(torch.nn.Linear):
     ("module", "rule"),
     [
         (torch.nn.LSTM(4, 2), "must have layers that Opacus takes .* nn.LSTM because"),
-        (torch.nn.Linear(4, 2).eval(), "takes .*Model needs to be in training mode"),
+        (torch.nn.Linear(4, 2).eval(), "must be in training mode; call module.train"),
         (_Locked(), "must be copyable, since a copy is tried on made-up records"),
         (_Noisy(4, 2), "found 'outputs that depend .*, or on random numbers not of t"),
     ],
