@@ -218,7 +218,10 @@ def locked(folder: Path) -> Iterator[Callable[[], bool]]:
                 # Another run has just removed it.
                 raise OSError
         except OSError:
-            rule = "must not be in use by another run; wait until it ends, or end it"
+            rule = (
+                "must not be in use by another run or guard; wait until it ends, or "
+                "end it (close() of a guard)"
+            )
             raise InputError.one("output", rule, str(folder)) from None
         _remove_parts(folder)
         process = os.getpid()

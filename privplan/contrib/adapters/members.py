@@ -21,12 +21,23 @@ Reply = TypeVar("Reply")
 Place = tuple[str, int]
 """A group, and a client's position in it."""
 
+_open_guards: dict[Path, Guard] = {}
+"""The guards of this process by folder, which nobody else closes."""
+
 
 def opened(
     plan: Path | str, run: Path | str, framework: str, *, resends: bool = True
 ) -> Guard:
-    """A guard of a program that does not close it: the end of the process does."""
+    """A guard of a program that does not close it: the end of the process does.
+
+    Another one of the folder does, too, as where a cell of a notebook runs again.
+    """
+    folder = Path(run).absolute()
+    earlier_guard = _open_guards.pop(folder, None)
+    if earlier_guard is not None:
+        earlier_guard.close()
     guard = Guard(plan, run, framework=framework, resends=resends)
+    _open_guards[folder] = guard
     atexit.register(guard.close)
     return guard
 

@@ -10,7 +10,6 @@ Opacus' accountants are of Poisson sampling under add/remove, and so is this one
 
 from __future__ import annotations
 
-import copy
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -38,6 +37,8 @@ try:
     from torch.nn.modules.module import _has_any_global_hook
     from torch.optim import optimizer as torch_optimizer
     from torch.utils.data import DataLoader, Dataset, default_collate
+
+    from privplan.contrib.adapters.record_trial import refuse_mixed_records
 except ImportError as error:
     needs = "needs opacus: pip install 'privplan[simulate]'"
     raise ImportError(f"privplan.contrib.adapters.opacus {needs}") from error
@@ -46,8 +47,6 @@ except ImportError as error:
 _ABSOLUTE = 2e-3
 # Above this epsilon no search asks for more precision.
 _LARGE_EPSILON = 1e3
-# Difference of two outputs that differ by rounding only, in single precision.
-_SAME = 1e-4
 # Relative; by more than this no clipping in single precision exceeds its norm. Opacus
 # computes norms and products in the precision of the gradients, so that a clipped one
 # was measured to be 4.6e-8 too long.
@@ -186,6 +185,8 @@ class PlannedBatches:
         self._guard = guard
         self._group = group
         self._epoch = epoch
+        # Records of the batch that was drawn last.
+        self.size = 0
 
     def __len__(self) -> int:
         """Number of steps of the next pass."""
@@ -203,7 +204,9 @@ class PlannedBatches:
         if refusal:
             raise BudgetExceededError(refusal)
         for round_ in islice(self._guard.rounds(), self._epoch):
-            yield list(self._guard.draw(round_).clients[self._group])
+            batch = list(self._guard.draw(round_).clients[self._group])
+            self.size = len(batch)
+            yield batch
 
 
 class PlannedOptimizer(DPOptimizer):  # type: ignore[misc]
@@ -238,16 +241,22 @@ class PlannedOptimizer(DPOptimizer):  # type: ignore[misc]
         # The scaled noisy gradient of each parameter of a step.
         self._booked: dict[torch.nn.Parameter, torch.Tensor] = {}
         self._module = torch.nn.Module()
+        self._batches: PlannedBatches | None = None
         self._tensors: dict[str, torch.Tensor] = {}
         self._parameters: dict[str, torch.Tensor] = {}
 
-    def watch(self, module: torch.nn.Module) -> None:
+    def watch(self, module: torch.nn.Module, batches: PlannedBatches) -> None:
         """Refuse steps once the module has changed otherwise than by booked steps.
 
         What follows records leaves without noise: a buffer, an attribute, or parameters
         that another optimiser moves.
+
+        Args:
+            module: that is trained.
+            batches: each of whose records has one gradient in a step.
         """
         self._module = module
+        self._batches = batches
         self._tensors = _copies(_tensors_beside_weights(module))
         self._parameters = _copies(module.named_parameters())
 
@@ -294,6 +303,10 @@ class PlannedOptimizer(DPOptimizer):  # type: ignore[misc]
 
     def clip_and_accumulate(self) -> None:
         """As in Opacus; gradients [records, d] that are not finite become zero."""
+        rows = {len(gradient) for gradient in self.grad_samples}
+        if len(rows) > 1:
+            rule = "must have a gradient of each record at each parameter (batch_first)"
+            raise InputError.one("module", rule, sorted(rows))
         part_norms = [
             gradient.reshape(len(gradient), math.prod(gradient.shape[1:]))
             .double()
@@ -338,6 +351,10 @@ class PlannedOptimizer(DPOptimizer):  # type: ignore[misc]
 
     def _release(self) -> None:
         """Turn sums into gradients with noise, and book them."""
+        drawn = self._batches.size if self._batches is not None else 0
+        if self._seen.reported != drawn:
+            rule = f"must have one gradient of each of the {drawn} records drawn"
+            raise InputError.one("step", rule, self._seen.reported)
         stream = secure_stream()
         state = stream.fingerprint()
         summed = _vector(parameter.summed_grad for parameter in self.params)
@@ -462,13 +479,11 @@ def guarded(
         _refuse_half_precision("parameters", parameter.dtype)
     sample = _collated([dataset[0]])
     empty = _without_records(sample)
-    is_pair = isinstance(sample, (list, tuple)) and len(sample) > 0
-    inputs = sample[0] if is_pair else sample
-    for part in inputs.values() if isinstance(inputs, dict) else [inputs]:
-        _refuse_mixed_records(module, part)
-    private = PlannedOptimizer(guard, optimizer, **options)
-    private.watch(module)
+    _refuse_what_opacus_refuses(module)
+    refuse_mixed_records(module, sample)
     drawn = PlannedBatches(guard, group.name, epoch)
+    private = PlannedOptimizer(guard, optimizer, **options)
+    private.watch(module, drawn)
     batches: DataLoader[Any] = DataLoader(
         dataset,
         batch_sampler=drawn,
@@ -510,8 +525,8 @@ def _without_records(batch: Any) -> Any:
     raise InputError.one("dataset", rule, type(batch).__name__)
 
 
-def _with_sample_gradients(module: torch.nn.Module) -> GradSampleModule:
-    """The module as Opacus trains it, which computes a gradient for each record."""
+def _refuse_what_opacus_refuses(module: torch.nn.Module) -> None:
+    """Refuse modules in evaluation mode, and layers that Opacus does not take."""
     if not module.training:
         rule = "must be in training mode; call module.train() before"
         raise InputError.one("module", rule, "evaluation mode")
@@ -521,6 +536,10 @@ def _with_sample_gradients(module: torch.nn.Module) -> GradSampleModule:
             "must have layers that Opacus takes (ModuleValidator.fix replaces others)"
         )
         raise InputError.one("module", rule, str(faults[0]))
+
+
+def _with_sample_gradients(module: torch.nn.Module) -> GradSampleModule:
+    """The module as Opacus trains it, which computes a gradient for each record."""
     try:
         return GradSampleModule(module)
     except (ValueError, NotImplementedError) as error:
@@ -558,57 +577,6 @@ def _refuse_extra_state(module: torch.nn.Module) -> None:
         if type(layer).get_extra_state is not torch.nn.Module.get_extra_state:
             rule = "must have no extra state, which no noise protects"
             raise InputError.one("module", rule, f"{type(layer).__name__} at {name}")
-
-
-def _refuse_mixed_records(module: torch.nn.Module, like: Any) -> None:
-    """Refuse a module whose output of a record depends on another one of its batch.
-
-    It is tried on made-up records, whose values tell of nobody, and with other weights,
-    since those of a last layer often start at zero. A module that does not take them,
-    or gives more than one tensor with a row for each record, is believed.
-
-    Args:
-        module: in the mode in which it trains.
-        like: a batch of inputs, for their shape and type.
-    """
-    if not torch.is_tensor(like):
-        return
-    device = next(module.parameters(), like).device
-    shape = (3, *like.shape[1:])
-    if like.is_floating_point():
-        source = torch.Generator().manual_seed(0)
-        records = torch.randn(shape, generator=source, dtype=like.dtype)
-    else:  # codes, of which every embedding has two
-        records = (torch.arange(3) % 2).view(3, *[1] * (like.ndim - 1)).expand(shape)
-        records = records.to(like.dtype)
-    outputs = []
-    devices = [] if device.type == "cpu" else [device]
-    with torch.random.fork_rng(devices, device_type=device.type), torch.no_grad():
-        torch.manual_seed(1)
-        try:
-            trial = copy.deepcopy(module)
-        except Exception as error:
-            rule = "must be copyable, since a copy is tried on made-up records"
-            raise InputError.one("module", rule, str(error)) from None
-        for parameter in trial.parameters():
-            parameter.add_(torch.randn_like(parameter), alpha=0.1)
-        for neighbour in (1, 2):
-            # Equal draws, such as those of dropout.
-            torch.manual_seed(0)
-            batch = records[[0, neighbour]].to(device)
-            try:
-                outputs.append(copy.deepcopy(trial)(batch))
-            except Exception:  # the user's code can fail in any way
-                return
-    first, second = outputs
-    if not torch.is_tensor(first) or first.shape[:1] != (2,):
-        return
-    if first.shape == second.shape and not torch.allclose(
-        first[0], second[0], rtol=_SAME, atol=_SAME, equal_nan=True
-    ):
-        rule = "must compute a record's outputs from that record only"
-        text = "outputs that depend on the batch, or on random numbers not of torch"
-        raise InputError.one("module", rule, text)
 
 
 def _refuse_half_precision(what: str, precision: torch.dtype) -> None:

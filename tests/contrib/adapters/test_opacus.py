@@ -571,6 +571,61 @@ def test_a_module_of_one_part_of_items_that_mixes_records_is_refused(tmp_path):
         guarded(guard, module, optimizer, items)
 
 
+def test_a_step_has_a_gradient_of_each_record_that_was_drawn(tmp_path):
+    """Of fewer, nobody knows whose they are: rows can be other things than records."""
+    module = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
+    with Guard(plan(), tmp_path) as guard:
+        private, stepper, batches = guarded(guard, module, optimizer, data())
+        inputs, labels = next(iter(batches))
+        loss = torch.nn.functional.cross_entropy(private(inputs[1:]), labels[1:])
+        loss.backward()
+        rule = f"must have one gradient of each of the {len(inputs)} records drawn"
+        with pytest.raises(InputError, match=rule):
+            stepper.step()
+        assert guard.round == 1
+
+
+class _Unequal(torch.nn.Module):
+    """Has a layer whose first dimension is no record's; it refuses made-up inputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 2)
+        self.table = torch.nn.Embedding(3, 2)
+
+    def forward(self, x):
+        if x.shape[0] in (2, 7):
+            raise RuntimeError("a trial")
+        return self.layer(x) + self.table(torch.arange(3)).sum(0)
+
+
+def test_rows_of_gradients_are_those_of_one_batch(tmp_path):
+    with pytest.raises(InputError, match="must have a gradient of each record at each"):
+        first_step(_Unequal(), tmp_path)
+
+
+def test_a_cell_of_a_notebook_runs_again(tmp_path):
+    """The earlier engine of the folder ends, and its rounds stay booked."""
+    path = tmp_path / "plan.json"
+    plan().save(path)
+
+    def train():
+        engine = GuardedEngine(path, tmp_path / "run")
+        module = torch.nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
+        loader = torch.utils.data.DataLoader(data(), batch_size=20)
+        private, stepper, batches = engine.make_private(
+            module=module, optimizer=optimizer, data_loader=loader
+        )
+        inputs, labels = next(iter(batches))
+        torch.nn.functional.cross_entropy(private(inputs), labels).backward()
+        stepper.step()
+        return engine.guard.round
+
+    assert [train(), train()] == [2, 3]
+
+
 class _TwoOutputs(torch.nn.Linear):
     """Gives its outputs beside what it computed them from."""
 
