@@ -201,7 +201,10 @@ class Guard(Guided):
             round_ = self.round
             yield round_
             if self.round == round_:
-                rule = "must be booked by record, fail or an optimizer's step"
+                rule = (
+                    "must be booked by record, fail or an optimizer's step, also that "
+                    "of an empty batch (BatchMemoryManager adds several batches up)"
+                )
                 raise InputError.one("round", rule, round_)
 
     @property

@@ -508,6 +508,8 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
             sleep(1)
             nodes = sorted(grid.get_node_ids())
 
+        # A client may come back as another node, which has its number then.
+        self._nodes = {node: self._nodes[node] for node in nodes if node in self._nodes}
         # Nodes that were not there before are asked which client they are.
         new_nodes = [node for node in nodes if node not in self._nodes]
         for node, number in self._numbers(new_nodes, grid).items():

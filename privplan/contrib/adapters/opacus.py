@@ -29,6 +29,7 @@ from privplan.plan import GroupPlan, Plan
 from privplan.secure_stream import secure_stream
 
 try:
+    import numpy as np
     import torch
     from opacus import GradSampleModule
     from opacus.accountants import IAccountant, register_accountant
@@ -38,7 +39,10 @@ try:
     from torch.optim import optimizer as torch_optimizer
     from torch.utils.data import DataLoader, Dataset, default_collate
 
-    from privplan.contrib.adapters.record_trial import refuse_mixed_records
+    from privplan.contrib.adapters.record_trial import (
+        refuse_mixed_records,
+        with_sample_gradients,
+    )
 except ImportError as error:
     needs = "needs opacus: pip install 'privplan[simulate]'"
     raise ImportError(f"privplan.contrib.adapters.opacus {needs}") from error
@@ -241,7 +245,7 @@ class PlannedOptimizer(DPOptimizer):  # type: ignore[misc]
         # The scaled noisy gradient of each parameter of a step.
         self._booked: dict[torch.nn.Parameter, torch.Tensor] = {}
         self._module = torch.nn.Module()
-        self._batches: PlannedBatches | None = None
+        self._batches = PlannedBatches(guard, self._group.name)
         self._tensors: dict[str, torch.Tensor] = {}
         self._parameters: dict[str, torch.Tensor] = {}
 
@@ -263,6 +267,9 @@ class PlannedOptimizer(DPOptimizer):  # type: ignore[misc]
     def step(self, closure: Callable[[], float] | None = None) -> Any:
         """As in Opacus."""
         loss = super().step(closure)
+        if not self._is_last_step_skipped:
+            # Whoever stores the module would store what has no noise.
+            self._forget()
         self._parameters = _copies(self._module.named_parameters())
         return loss
 
@@ -289,7 +296,7 @@ class PlannedOptimizer(DPOptimizer):  # type: ignore[misc]
         for name, value in _tensors_beside_weights(self._module):
             if not _is_copy(value, self._tensors.get(name)):
                 rule = (
-                    "must have no buffers or other tensors that training changes; a "
+                    "must have no buffers or other numbers that training changes; a "
                     "constant, such as a mask, is made in __init__"
                 )
                 raise InputError.one("module", rule, name)
@@ -303,10 +310,6 @@ class PlannedOptimizer(DPOptimizer):  # type: ignore[misc]
 
     def clip_and_accumulate(self) -> None:
         """As in Opacus; gradients [records, d] that are not finite become zero."""
-        rows = {len(gradient) for gradient in self.grad_samples}
-        if len(rows) > 1:
-            rule = "must have a gradient of each record at each parameter (batch_first)"
-            raise InputError.one("module", rule, sorted(rows))
         part_norms = [
             gradient.reshape(len(gradient), math.prod(gradient.shape[1:]))
             .double()
@@ -343,17 +346,22 @@ class PlannedOptimizer(DPOptimizer):  # type: ignore[misc]
             self._release()
         except BaseException:
             # A step that was refused leaves no sum to which the next one would add.
-            for parameter in self.params:
-                parameter.summed_grad = None
+            self._forget()
             raise
         finally:
             self._seen = GroupTotal()
 
+    def _forget(self) -> None:
+        """Drop gradients and sums without noise, also of what is frozen meanwhile."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.grad_sample = None
+                parameter.summed_grad = None
+
     def _release(self) -> None:
         """Turn sums into gradients with noise, and book them."""
-        drawn = self._batches.size if self._batches is not None else 0
-        if self._seen.reported != drawn:
-            rule = f"must have one gradient of each of the {drawn} records drawn"
+        if self._seen.reported != self._batches.size:
+            rule = f"must have one gradient of each of the {self._batches.size} records drawn"
             raise InputError.one("step", rule, self._seen.reported)
         stream = secure_stream()
         state = stream.fingerprint()
@@ -433,10 +441,13 @@ def _is_copy(tensor: torch.Tensor, earlier: torch.Tensor | None) -> bool:
 def _tensors_beside_weights(
     module: torch.nn.Module,
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Names and values of the buffers, and of tensors that are plain attributes."""
+    """Names and values of the buffers, and of numbers that are plain attributes."""
     yield from module.named_buffers()
     for name, layer in module.named_modules():
         for attribute, value in vars(layer).items():
+            is_array = isinstance(value, np.ndarray) and value.dtype.kind in "biufc"
+            if is_array or isinstance(value, float):
+                value = torch.as_tensor(value)
             if torch.is_tensor(value):
                 yield f"{name}.{attribute}".lstrip("."), value
 
@@ -457,11 +468,23 @@ def guarded(
     optimizer: torch.optim.Optimizer,
     dataset: Dataset[Any],
     epoch: int | None = None,
+    examples: Any = None,
     **options: Any,
 ) -> tuple[GradSampleModule, PlannedOptimizer, DataLoader[Any]]:
     """A module, an optimiser and a loader that execute the plan.
 
-    See ``PlannedBatches``.
+    Args:
+        guard: the guard of the run.
+        module: that is trained; each record must have a gradient of its own.
+        optimizer: that makes the steps.
+        dataset: whose items are the clients of the plan.
+        epoch: see ``PlannedBatches``.
+        examples: the arguments that the module is called with, as a tuple, of 11
+            made-up records or more; where its inputs are not like the data set's.
+        options: of ``DPOptimizer``.
+
+    Raises:
+        InputError: when one of them does not keep the plan.
     """
     group = _only_group(guard.plan)
     try:
@@ -473,14 +496,13 @@ def guarded(
         raise InputError.one(
             "dataset", f"must have {group.clients} items, as the plan", size
         )
-    _refuse_batch_statistics(module)
     _refuse_extra_state(module)
     for parameter in module.parameters():
         _refuse_half_precision("parameters", parameter.dtype)
     sample = _collated([dataset[0]])
     empty = _without_records(sample)
     _refuse_what_opacus_refuses(module)
-    refuse_mixed_records(module, sample)
+    refuse_mixed_records(module, sample, examples)
     drawn = PlannedBatches(guard, group.name, epoch)
     private = PlannedOptimizer(guard, optimizer, **options)
     private.watch(module, drawn)
@@ -489,7 +511,7 @@ def guarded(
         batch_sampler=drawn,
         collate_fn=lambda items: _collated(items) if items else empty,
     )
-    return _with_sample_gradients(module), private, batches
+    return with_sample_gradients(module), private, batches
 
 
 def _only_group(plan: Plan) -> GroupPlan:
@@ -538,15 +560,6 @@ def _refuse_what_opacus_refuses(module: torch.nn.Module) -> None:
         raise InputError.one("module", rule, str(faults[0]))
 
 
-def _with_sample_gradients(module: torch.nn.Module) -> GradSampleModule:
-    """The module as Opacus trains it, which computes a gradient for each record."""
-    try:
-        return GradSampleModule(module)
-    except (ValueError, NotImplementedError) as error:
-        rule = "must be one that Opacus takes, and that is not private already"
-        raise InputError.one("module", rule, str(error)) from None
-
-
 def _refuse_global_hooks() -> None:
     """Refuse hooks of the whole process, which see records or move weights."""
     if (
@@ -556,19 +569,6 @@ def _refuse_global_hooks() -> None:
     ):
         rule = "must have no hooks for all modules or optimizers"
         raise InputError.one("torch", rule, "one that was registered")
-
-
-def _refuse_batch_statistics(module: torch.nn.Module) -> None:
-    """Refuse layers in which one record moves the gradients of all others.
-
-    Opacus refuses them where they have parameters. Running statistics leave the noise
-    out, too.
-    """
-    for name, layer in module.named_modules():
-        keeps = getattr(layer, "track_running_stats", False)
-        if keeps or isinstance(layer, torch.nn.modules.batchnorm._BatchNorm):
-            rule = "must have no statistics of a batch, as GroupNorm has none"
-            raise InputError.one("module", rule, f"{type(layer).__name__} at {name}")
 
 
 def _refuse_extra_state(module: torch.nn.Module) -> None:
@@ -623,7 +623,7 @@ class GuardedEngine:
                 raise InputError.one(
                     name, f"must be {planned:.9g}, as in the plan", value
                 )
-        for name in set(options) - {"loss_reduction"}:
+        for name in set(options) - {"loss_reduction", "examples"}:
             value = options.pop(name)
             if value != _AS_PLANNED.get(name):
                 raise InputError.one(name, "must be left to the plan", value)

@@ -3,19 +3,21 @@
 Opacus takes the first dimension of whatever enters a layer for the records, and clips
 row by row. The guarantee is that of the plan only where one record moves one row. It
 does not where a module mixes the records of a batch, or where a layer inside it takes
-another dimension first, such as time.
+another dimension first, such as time, or another order of the records.
 
-So a copy is tried on two batches that have their first record in common, no others. The
-first row of the outputs and of each parameter's gradients must be the same, and there
-must be as many rows as records. The values tell of nobody.
+So a copy is tried on pairs of batches, whose first records are the same and the others
+not. The first rows of the outputs and of each parameter's gradients must be the same;
+rows are as many as records. The values tell of nobody.
 """
 
 import copy
+import inspect
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from opacus import GradSampleModule
 
@@ -25,43 +27,18 @@ from privplan.errors import InputError
 _SAME = 1e-4
 # Records of a batch. Of two, a permutation often moves none; no dimension is both long.
 _SIZES = (2, 7)
-# Batches of a module that draws: one that mixes records may do so now and then only.
-_DRAWS = 8
+# Made-up records: two batches of seven that have three in common.
+_MADE_UP = 11
+# Pairs of batches: an order of the records can be the same in both by chance.
+_PAIRS = 3
+# Of a module that draws: one that mixes records may do so in some of its calls only.
+_PAIRS_OF_DRAWS = 8
 # Of the normal numbers added to weights: those of a last layer often start at zero.
 _PERTURBATION = 0.1
 
 
-@dataclass(frozen=True)
-class Call:
-    """What a module is called with: tensors whose first dimension is the records."""
-
-    positional: tuple[Any, ...] = ()
-    named: Mapping[str, Any] | None = None
-
-    def made_up(self, records: int, seed: int) -> "Call":
-        """The same with so many records, of values that are drawn."""
-        source = torch.Generator().manual_seed(seed)
-        named = self.named or {}
-        return Call(
-            tuple(_made_up(like, records, source) for like in self.positional),
-            {name: _made_up(like, records, source) for name, like in named.items()},
-        )
-
-    def with_first_of(self, other: "Call") -> "Call":
-        """The same with the first record of another call."""
-        named = {}
-        for name, tensor in (self.named or {}).items():
-            named[name] = _with_first(tensor, (other.named or {})[name])
-        pairs = zip(self.positional, other.positional, strict=True)
-        return Call(tuple(_with_first(tensor, first) for tensor, first in pairs), named)
-
-    def of(self, module: torch.nn.Module, device: torch.device) -> Any:
-        """What the module answers."""
-        positional = [_moved(value, device) for value in self.positional]
-        named = {
-            name: _moved(value, device) for name, value in (self.named or {}).items()
-        }
-        return module(*positional, **named)
+Call = tuple[Any, ...]
+"""What a module is called with: tensors whose first dimension is the records."""
 
 
 @dataclass(frozen=True)
@@ -73,84 +50,184 @@ class Answer:
     gradients: Mapping[str, torch.Tensor]
 
 
-def refuse_mixed_records(module: torch.nn.Module, sample: Any) -> None:
+def refuse_mixed_records(
+    module: torch.nn.Module, sample: Any, examples: Call | None = None
+) -> None:
     """Refuse a module in which one record moves what another one gives.
-
-    A module that takes none of the calls that a batch suggests is believed, as is one
-    that mixes records only in some of its calls.
 
     Args:
         module: in the mode in which it trains.
-        sample: a batch of the data set, for structure, shapes and types.
+        sample: a batch of the data set, for structure, shapes and types: each way to
+            call the module that it suggests is tried.
+        examples: the arguments that the module is called with instead, as a tuple, of
+            11 made-up records or more.
 
     Raises:
-        InputError: when it mixes records, or cannot be copied.
+        InputError: when it mixes records, cannot be copied, or cannot be tried.
     """
+    calls: Iterable[list[Call]] = _suggested(module, sample)
+    if examples is not None:
+        calls = [[_checked(examples)]]
     parameter = next(module.parameters(), None)
     device = torch.device("cpu") if parameter is None else parameter.device
     devices = [] if device.type == "cpu" else [device]
+    refusals = []
     with (
         torch.random.fork_rng(devices, device_type=device.type),
         warnings.catch_warnings(),
     ):
         # Opacus' hooks warn where inputs have no gradients, which is no fault here.
         warnings.simplefilter("ignore")
-        torch.manual_seed(1)
-        try:
-            trial = copy.deepcopy(module)
-        except Exception as error:
-            rule = "must be copyable, since a copy is tried on made-up records"
-            raise InputError.one("module", rule, str(error)) from None
-        with torch.no_grad():
-            for weights in trial.parameters():
-                weights.add_(torch.randn_like(weights), alpha=_PERTURBATION)
-        for call in _calls(sample):
-            _try(trial, call, device)
+        trial = _with_other_weights(module)
+        was_tried = False
+        for variants in calls:
+            for call in variants:
+                try:
+                    _try(trial, _changed(call, lambda tensor: tensor.to(device)))
+                except _NotTakenError as error:
+                    refusals.append(str(error))
+                else:
+                    was_tried = True
+                    break
+    if not was_tried:
+        rule = (
+            "must take inputs like the data set's, so that it can be tried; else give "
+            f"examples=, what it is called with, of {_MADE_UP} made-up records"
+        )
+        raise InputError.one("module", rule, refusals[0] if refusals else "none")
 
 
-def _calls(sample: Any) -> Iterator[Call]:
-    """The calls of a module that a batch of a data set suggests."""
+def with_sample_gradients(module: torch.nn.Module) -> GradSampleModule:
+    """The module as Opacus trains it, which computes a gradient for each record."""
+    try:
+        return GradSampleModule(module)
+    except (ValueError, NotImplementedError) as error:
+        rule = "must be one that Opacus takes, and that is not private already"
+        raise InputError.one("module", rule, str(error)) from None
+
+
+class _NotTakenError(Exception):
+    """A module does not take the call."""
+
+
+def _with_other_weights(module: torch.nn.Module) -> torch.nn.Module:
+    """A copy with weights moved at random."""
+    for name, parameter in module.named_parameters():
+        if isinstance(parameter, torch.nn.parameter.UninitializedParameter):
+            rule = "must have parameters of known sizes; call it once before"
+            raise InputError.one("module", rule, name)
+    try:
+        trial = copy.deepcopy(module)
+    except Exception as error:
+        rule = "must be copyable, since a copy is tried on made-up records"
+        raise InputError.one("module", rule, str(error)) from None
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for weights in trial.parameters():
+            weights.add_(torch.randn_like(weights), alpha=_PERTURBATION)
+    return trial
+
+
+def _checked(examples: Call) -> Call:
+    """The arguments that a user gives, of enough records."""
+    sizes = {len(argument) for argument in _tensors(examples)}
+    if not isinstance(examples, tuple) or len(sizes) != 1 or min(sizes) < _MADE_UP:
+        rule = f"must be a tuple of tensors of the same {_MADE_UP} records or more"
+        raise InputError.one("examples", rule, type(examples).__name__)
+    return examples
+
+
+def _suggested(module: torch.nn.Module, sample: Any) -> Iterator[list[Call]]:
+    """The calls of a module that a data set's batch suggests.
+
+    Yields:
+        Variants of a call, the likeliest first: loops often change what a loader gives.
+    """
+    arguments = list(inspect.signature(module.forward).parameters)
+    for call in _calls(sample, arguments):
+        made_up = _changed(call, _made_up)
+        numbers = _changed(made_up, torch.Tensor.float)
+        vectors = _changed(numbers, lambda tensor: tensor.reshape(_MADE_UP, -1))
+        yield [made_up, numbers, vectors]
+
+
+def _calls(sample: Any, arguments: Sequence[str]) -> Iterator[Call]:
+    """The calls that the structure of a batch suggests.
+
+    Args:
+        sample: the batch.
+        arguments: names of the module's.
+    """
     if torch.is_tensor(sample):
-        yield Call((sample,))
+        yield (sample,)
     elif isinstance(sample, dict):
-        yield Call((sample,))
-        yield Call(named=sample)
+        yield (sample,)
+        yield tuple(sample[name] for name in arguments if name in sample)
         for part in sample.values():
-            yield Call((part,))
+            yield from _calls(part, arguments)
     elif isinstance(sample, (list, tuple)) and sample:
-        yield from _calls(sample[0])
-        if len(sample) > 2:  # all but the labels
-            yield Call(tuple(sample[:-1]))
+        yield tuple(sample[:-1])  # all but the labels
+        yield from _calls(sample[0], arguments)
 
 
-def _try(trial: torch.nn.Module, call: Call, device: torch.device) -> None:
-    """Refuse a module that mixes the records of a call, or takes others first."""
-    for records in _SIZES:
-        first = call.made_up(records, seed=0)
-        second = call.made_up(records, seed=1).with_first_of(first)
-        for seed in range(_DRAWS):
+def _made_up(like: torch.Tensor) -> torch.Tensor:
+    """Records [11, ...] of a shape and type: normal numbers, or codes.
+
+    Codes are 0 and 1, which every table has. Sequences of them begin with 1 and end in
+    zeros, as padded ones do.
+    """
+    source = torch.Generator().manual_seed(0)
+    shape = (_MADE_UP, *like.shape[1:])
+    if like.is_floating_point():
+        return torch.randn(shape, generator=source, dtype=like.dtype)
+    codes = torch.randint(0, 2, shape, generator=source)
+    if codes.ndim > 1:
+        codes[:, 0] = 1
+        for record, codes_of_record in enumerate(codes):
+            codes_of_record[1 + record :] = 0
+    return codes.to(like.dtype)
+
+
+def _try(trial: torch.nn.Module, records: Call) -> None:
+    """Refuse a module that mixes records, or takes others first.
+
+    Args:
+        trial: the module.
+        records: a call with at least 11.
+
+    Raises:
+        InputError: when it does.
+        _NotTakenError: when it does not take such a call.
+    """
+    for size in _SIZES:
+        for seed in range(_PAIRS_OF_DRAWS):
+            order = np.random.default_rng(seed).permutation(_MADE_UP)
+            common = size // 2
+            batch = order[:size].tolist()
+            neighbour = [*batch[:common], *order[size:].tolist()][:size]
             # Equal draws for both batches, such as those of dropout.
             before = torch.manual_seed(seed).get_state()
-            try:
-                answer = _answer(trial, first, device)
-                has_drawn = not torch.equal(before, torch.get_rng_state())
-                torch.manual_seed(seed)
-                neighbour = _answer(trial, second, device)
-            except Exception:  # the user's code can fail in any way
-                return
-            _compare(answer, neighbour, records)
-            if not has_drawn:
+            answer = _answer(trial, records, batch)
+            has_drawn = not torch.equal(before, torch.get_rng_state())
+            torch.manual_seed(seed)
+            _compare(answer, _answer(trial, records, neighbour), size, common)
+            if not has_drawn and seed + 1 == _PAIRS:
                 break
 
 
-def _answer(trial: torch.nn.Module, call: Call, device: torch.device) -> Answer:
-    """Outputs, and gradients as Opacus takes them, of a fresh copy."""
-    probe = GradSampleModule(copy.deepcopy(trial))
-    with torch.enable_grad():
-        outputs = call.of(probe, device)
-        total = _weighted_sum(outputs)
-        if total.requires_grad:
-            total.backward()  # type: ignore[no-untyped-call]
+def _answer(trial: torch.nn.Module, records: Call, places: Sequence[int]) -> Answer:
+    """Outputs, and gradients as Opacus takes them, of some records in a fresh copy."""
+    batch = _changed(records, lambda part: part[places])
+    probe = with_sample_gradients(copy.deepcopy(trial))
+    try:
+        with torch.enable_grad():
+            outputs = probe(*batch)
+            total = _weighted_sum(outputs)
+            if total.requires_grad:
+                total.backward()  # type: ignore[no-untyped-call]
+    except Exception as error:  # the user's code can fail in any way
+        reason = str(error).partition("\n")[0]
+        raise _NotTakenError(f"{type(error).__name__}: {reason}") from None
     gradients = {}
     for name, parameter in probe._module.named_parameters():
         rows = getattr(parameter, "grad_sample", None)
@@ -172,40 +249,36 @@ def _weighted_sum(outputs: Any) -> torch.Tensor:
     return total
 
 
-def _tensors(outputs: Any) -> Iterator[torch.Tensor]:
-    """The tensors in outputs of any structure."""
-    if torch.is_tensor(outputs):
-        yield outputs
-    elif isinstance(outputs, Mapping):
-        for part in outputs.values():
-            yield from _tensors(part)
-    elif isinstance(outputs, (list, tuple)):
-        for part in outputs:
-            yield from _tensors(part)
+def _compare(answer: Answer, neighbour: Answer, size: int, common: int) -> None:
+    """Refuse rows of the same records that differ, and others than the records'.
 
-
-def _compare(answer: Answer, neighbour: Answer, records: int) -> None:
-    """Refuse first rows that differ, and numbers of rows that are not the records'."""
+    Args:
+        answer: to a batch.
+        neighbour: to another one.
+        size: number of records of each.
+        common: number of its first records, which are the same in both.
+    """
     for name, rows in answer.gradients.items():
-        if len(rows) != records:
+        if len(rows) != size:
             rule = (
-                "must have layers that take the records as their first dimension "
-                f"(batch_first), {records} in a trial of made-up ones"
+                "must have a row of gradients for each record: layers take records as "
+                "their first dimension (batch_first), positions are looked up for each"
             )
-            raise InputError.one("module", rule, f"{len(rows)} at {name}")
+            count = f"{len(rows)} of {size} in a trial, at {name}"
+            raise InputError.one("module", rule, count)
     outputs = answer.outputs
     # Of other outputs nothing tells which rows are the records.
-    has_rows = torch.is_tensor(outputs) and outputs.shape[:1] == (records,)
-    if has_rows and not _is_same(
-        outputs[0], neighbour.outputs[0], _largest([outputs[0]])
-    ):
-        rule = "must compute a record's outputs from that record only"
-        text = "outputs that depend on the batch, or on random numbers not of torch"
-        raise InputError.one("module", rule, text)
+    has_rows = torch.is_tensor(outputs) and outputs.shape[:1] == (size,)
+    if has_rows:
+        reference = neighbour.outputs[:common]
+        if not _is_same(outputs[:common], reference, _largest([outputs])):
+            rule = "must compute a record's outputs from that record only"
+            text = "outputs that depend on the batch, or on random numbers not of torch"
+            raise InputError.one("module", rule, text)
     # Gradients that vanish, as before a normalisation, are rounding of the others.
-    scale = _largest(rows[0] for rows in answer.gradients.values())
+    scale = _largest(answer.gradients.values())
     for name, rows in answer.gradients.items():
-        if not _is_same(rows[0], neighbour.gradients[name][0], scale):
+        if not _is_same(rows[:common], neighbour.gradients[name][:common], scale):
             rule = "must compute a record's gradient from that record only"
             text = f"{name}, whose gradients depend on the batch"
             raise InputError.one("module", rule, text)
@@ -221,46 +294,31 @@ def _largest(tensors: Iterable[torch.Tensor]) -> float:
     return max(sizes, default=0.0)
 
 
-def _is_same(row: torch.Tensor, reference: torch.Tensor, scale: float) -> bool:
-    """Whether two rows differ by rounding only, of numbers up to a scale."""
-    if row.shape != reference.shape:
+def _is_same(rows: torch.Tensor, reference: torch.Tensor, scale: float) -> bool:
+    """Whether rows differ by rounding only, of numbers up to a scale."""
+    if rows.shape != reference.shape:
         return False
-    return torch.allclose(row, reference, rtol=0, atol=_SAME * scale, equal_nan=True)
+    return torch.allclose(rows, reference, rtol=0, atol=_SAME * scale, equal_nan=True)
 
 
-def _made_up(like: Any, records: int, source: torch.Generator) -> Any:
-    """Tensors of so many records, in the structure, shape and type of others."""
-    if torch.is_tensor(like):
-        shape = (records, *like.shape[1:])
-        if like.is_floating_point():
-            return torch.randn(shape, generator=source, dtype=like.dtype)
-        # Codes, of which every embedding has two.
-        return torch.randint(0, 2, shape, generator=source).to(like.dtype)
-    if isinstance(like, Mapping):
-        return {name: _made_up(part, records, source) for name, part in like.items()}
-    if isinstance(like, (list, tuple)):
-        return [_made_up(part, records, source) for part in like]
-    return like
+def _tensors(values: Any) -> Iterator[torch.Tensor]:
+    """The tensors in values of any structure."""
+    if torch.is_tensor(values):
+        yield values
+    elif isinstance(values, Mapping):
+        for part in values.values():
+            yield from _tensors(part)
+    elif isinstance(values, (list, tuple)):
+        for part in values:
+            yield from _tensors(part)
 
 
-def _with_first(tensors: Any, first: Any) -> Any:
-    """Tensors whose first record is that of others."""
-    if torch.is_tensor(tensors):
-        return torch.cat([first[:1], tensors[1:]])
-    if isinstance(tensors, Mapping):
-        return {name: _with_first(part, first[name]) for name, part in tensors.items()}
-    if isinstance(tensors, list):
-        pairs = zip(tensors, first, strict=True)
-        return [_with_first(part, first_part) for part, first_part in pairs]
-    return tensors
-
-
-def _moved(value: Any, device: torch.device) -> Any:
-    """Tensors of any structure on a device."""
-    if torch.is_tensor(value):
-        return value.to(device)
-    if isinstance(value, Mapping):
-        return {name: _moved(part, device) for name, part in value.items()}
-    if isinstance(value, list):
-        return [_moved(part, device) for part in value]
-    return value
+def _changed(values: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """Values of any structure, with each tensor changed."""
+    if torch.is_tensor(values):
+        return change(values)
+    if isinstance(values, Mapping):
+        return {name: _changed(part, change) for name, part in values.items()}
+    if isinstance(values, (list, tuple)):
+        return tuple(_changed(part, change) for part in values)
+    return values

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from opacus.layers import DPLSTM
 from torch import nn
 
 from privplan.contrib.adapters.record_trial import refuse_mixed_records
@@ -98,11 +99,40 @@ class _Recurrent(nn.Module):
         return state, [state]
 
 
+class _Packed(nn.Module):
+    """Packs sequences that end in zeros, which sorts the records inside."""
+
+    def __init__(self):
+        super().__init__()
+        self.codes = nn.Embedding(6, 3, padding_idx=0)
+        self.layer = DPLSTM(3, 3, batch_first=True)
+
+    def forward(self, x):
+        lengths = (x > 0).sum(1)
+        packed = nn.utils.rnn.pack_padded_sequence(
+            self.codes(x), lengths, batch_first=True, enforce_sorted=False
+        )
+        return self.layer(packed)[1][0][-1]
+
+
 @pytest.mark.parametrize(
     ("module", "sample", "rule"),
     [
-        (_TimeFirst(), CODES, r"records as their first .* found '5 at codes.weight'"),
-        (_Positions(), CODES, r"records as .* found '5 at positions.weight'"),
+        (
+            _TimeFirst(),
+            CODES,
+            "batch_first.* found '5 of 2 in a trial, at codes.weight'",
+        ),
+        (
+            _Positions(),
+            CODES,
+            "looked up for each, found '5 of 2 .* at positions.weigh",
+        ),
+        (
+            _Packed(),
+            CODES,
+            "gradient from that record only, found 'layer.weight_ih_l0,",
+        ),
         (_Mixup(1), NUMBERS, "a record's outputs from that record only"),
         (_Mixup(0.5), NUMBERS, "a record's outputs from that record only"),
         (
@@ -144,7 +174,8 @@ def _small_convolution():
         (_Recurrent(), [CODES, torch.zeros(1)]),
         (_Masked(False), [NUMBERS, NUMBERS, CODES]),
         (_Masked(False), {"x": NUMBERS, "mask": NUMBERS, "y": CODES}),
-        (nn.Linear(4, 2), CODES),  # which it cannot take: nothing is known of it
+        (nn.Linear(5, 2), CODES),  # of which a loop makes numbers
+        (nn.Linear(6, 2), torch.zeros(1, 1, 2, 3)),  # which it flattens
     ],
 )
 def test_other_modules_are_not_refused(module, sample):
@@ -152,6 +183,37 @@ def test_other_modules_are_not_refused(module, sample):
     refuse_mixed_records(module, sample)
     for name, part in module.state_dict().items():
         assert torch.equal(part, weights[name])
+
+
+def test_a_module_that_cannot_be_tried_is_refused_without_examples():
+    module = nn.Linear(4, 2)
+    with pytest.raises(
+        InputError, match=r"must take inputs like .* found 'RuntimeError"
+    ):
+        refuse_mixed_records(module, CODES)
+    refuse_mixed_records(module, CODES, (torch.randn(11, 4),))
+    refuse_mixed_records(_Masked(False), CODES, (torch.randn(11, 4), torch.ones(11, 4)))
+    mixed = (torch.randn(12, 4), torch.rand(12, 4))
+    with pytest.raises(InputError, match="outputs from that record only"):
+        refuse_mixed_records(_Masked(True), CODES, mixed)
+
+
+@pytest.mark.parametrize(
+    "examples",
+    [(torch.randn(10, 4),), (torch.randn(11, 4), torch.ones(12)), torch.ones(12, 4)],
+)
+def test_examples_are_enough_records(examples):
+    with pytest.raises(
+        InputError, match="must be a tuple of tensors of the same 11 records or"
+    ):
+        refuse_mixed_records(nn.Linear(4, 2), CODES, examples)
+
+
+def test_a_module_of_unknown_sizes_is_refused():
+    with pytest.raises(
+        InputError, match="must have parameters of known sizes; call it"
+    ):
+        refuse_mixed_records(nn.LazyLinear(2), NUMBERS)
 
 
 def test_a_trial_leaves_the_random_numbers_of_the_process():

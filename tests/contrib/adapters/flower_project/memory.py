@@ -29,17 +29,24 @@ def record(weights, scale, count):
 
 
 class Grid:
-    """Forty clients, of which node 3 tells no number."""
+    """Forty clients, of which node 3 tells no number.
+
+    All come back as other nodes half way.
+    """
+
+    exchanges = 0
 
     def get_node_ids(self):
         """Numbers of the nodes."""
-        return list(range(1, 41))
+        restarted = 1000 if self.exchanges > 6 else 0
+        return list(range(restarted + 1, restarted + 41))
 
     def send_and_receive(self, messages, timeout=None):
         """What the clients reply."""
         replies = []
+        self.exchanges += 1
         for message in messages:
-            node = message.metadata.dst_node_id
+            node = message.metadata.dst_node_id % 1000
             message.metadata.__dict__["_message_id"] = "any"
             configs = message.content.config_records.values()
             if IDENTIFY in next(iter(configs), {}):
