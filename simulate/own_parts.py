@@ -116,6 +116,10 @@ class OwnParts:
                 )
             rule = f"must be the data of the run{options}, digest {expected}"
             raise InputError.one("dataset", rule, data.digest)
+        is_split = self.data is not None and self.data.test is None
+        if is_split and record.configuration.get("test") == "others":
+            rule = "must be left out, as the test records are of the clients themselves"
+            raise InputError.one("record.configuration.test", rule, "others")
         if assigned is not None and record.partition != CLIENTS:
             rule = f"must be {CLIENTS}, as the data name the client of each record"
             raise InputError.one("record.partition", rule, record.partition)

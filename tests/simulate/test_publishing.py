@@ -361,6 +361,20 @@ def test_scores_on_people_who_are_no_clients_may_be_shown(tmp_path):
         data(test_of_others=True)
 
 
+def test_a_record_cannot_say_that_a_share_of_the_clients_are_others(tmp_path):
+    """Whoever executes the run again sees whose test records they were."""
+    run = simulate.train(
+        own_plan(tmp_path), model=Net, data=data(), folder=tmp_path / "run", seed=3
+    )
+    path = tmp_path / "run" / RECORD
+    entries = json.loads(path.read_text())
+    entries["configuration"]["test"] = "others"
+    path.write_text(json.dumps(entries, indent=1) + "\n")
+    verdict = run.verdict
+    assert verdict.outcome == "unverified"
+    assert "record.configuration.test" in str(verdict)
+
+
 def test_neighbours_differ_in_the_model_and_nowhere_else(tmp_path, monkeypatch):
     """With one seed and one key, and one client's records replaced."""
     monkeypatch.setattr(NoiseKey, "new", classmethod(lambda cls: cls(bytes(range(32)))))
