@@ -19,6 +19,7 @@ import math
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
 from typing import Any, NamedTuple, TypeVar, get_args
 
 from sqlalchemy import Connection, Row, insert, inspect, select, update
@@ -240,8 +241,8 @@ class Budgets:
         name = reservation or uuid.uuid4().hex
         if not charges:
             raise InputError.one("charges", "must name an account", dict(charges))
-        if not 0 < expires_in < math.inf:
-            raise InputError.one("expires", "must be positive", expires_in)
+        if not isinstance(expires_in, Real) or not 0 < expires_in < math.inf:
+            raise InputError.one("expires_in", "must be positive seconds", expires_in)
 
         def work(connection: Connection) -> str:
             chosen = select(RESERVATIONS).where(RESERVATIONS.c.id == name)

@@ -451,7 +451,7 @@ def declared(
 def _why_not_declared(history: History, relation: Relation) -> str | None:
     """Why releases cannot be declared; nobody shows that their cohort was drawn."""
     for release, _ in history:
-        if not release.noise_multiplier or release.sampling_ratio != 1:
+        if release.noise_multiplier < values.SMALLEST or release.sampling_ratio != 1:
             return "no noise, or sampling"
     reason = accountant(PLD).why_not(history, relation)
     if reason or history.rounds:

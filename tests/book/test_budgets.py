@@ -1,6 +1,7 @@
 """Accounts, reservations, expiry, ceilings and filters; on both databases."""
 
 import math
+from datetime import timedelta
 
 import pytest
 from sqlalchemy import update
@@ -102,6 +103,9 @@ def test_a_step_is_repeated_with_the_same_releases_only(budgets):
 
 def test_an_expired_reservation_returns_the_rest_and_spends_no_more(budgets, clock):
     budgets.open("a", 2.0, 1e-5)
+    for wrong in (timedelta(days=1), -1):
+        with pytest.raises(InputError, match="expires_in: must be positive seconds"):
+            budgets.reserve("run", {"a": sampled(10)}, expires_in=wrong)
     name = budgets.reserve("run", {"a": sampled(10)}, expires_in=60)
     budgets.spend(name, {"a": sampled(4)})
     clock.now += 61

@@ -70,6 +70,8 @@ def test_a_declared_count_composes_with_the_runs(book):
         ("inf", "noise_mult"),
     ):
         assert words in refused("book", *count, "--noise-multiplier", noise)
+    tiny = ("--noise", "gaussian", "--noise-multiplier", 1e-300)
+    assert "noise: must have a bound" in refused("book", *count[:-2], *tiny)
     assert "printable letters" in refused(
         "book", "declare", "a\nb", *count[2:], *noise_of_four
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -38,8 +39,14 @@ def opened(
         earlier_guard.close()
     guard = Guard(plan, run, framework=framework, resends=resends)
     _open_guards[folder] = guard
-    atexit.register(guard.close)
+    atexit.register(_close_in, os.getpid(), guard)
     return guard
+
+
+def _close_in(process: int, guard: Guard) -> None:
+    """Close a guard where it was opened, not in a process that was forked since."""
+    if os.getpid() == process:
+        guard.close()
 
 
 def updates_of(

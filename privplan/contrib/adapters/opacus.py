@@ -14,6 +14,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -619,7 +620,10 @@ class GuardedEngine:
             ("max_grad_norm", max_grad_norm, self.guard.clipping_norm(group.name)),
             ("batch_size", data_loader.batch_size, batch_size),
         ):
-            if value is not None and not math.isclose(value, planned, rel_tol=1e-6):
+            if value is None:
+                continue
+            is_number = isinstance(value, Real)
+            if not is_number or not math.isclose(value, planned, rel_tol=1e-6):
                 raise InputError.one(
                     name, f"must be {planned:.9g}, as in the plan", value
                 )

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -89,6 +90,7 @@ class TorchLoop:
         # What was released, from which every client and every step starts; a copy,
         # since arrays of a module share its memory.
         self._released = copy.deepcopy(arrays_of(module))
+        self._state = self._copied_state()
 
     def rounds(self) -> Iterator[Cohort]:
         """The cohorts of the rounds that are left.
@@ -145,8 +147,12 @@ class TorchLoop:
             self._load({**after, **unchanged})
             for name, parameter in parameters.items():
                 parameter.grad = -torch.from_numpy(steps[name]).to(parameter)
+            # As are moments of steps that were none of releases.
+            settings = self._optimizer.state_dict()
+            self._optimizer.load_state_dict({**settings, "state": self._state})
             self._optimizer.step()
             self._optimizer.zero_grad()
+            self._state = self._copied_state()
         self._released = copy.deepcopy(arrays_of(self.module))
         self.guard.record(round_, {**self._released, **self._optimizer_state()})
 
@@ -163,6 +169,12 @@ class TorchLoop:
         if differing:
             rule = "must have the arrays of the stored model, with their shapes"
             raise InputError.one("module", rule, differing[0])
+
+    def _copied_state(self) -> dict[Any, Any]:
+        """What the optimiser keeps of its steps, as a copy."""
+        if self._optimizer is None:
+            return {}
+        return copy.deepcopy(self._optimizer.state_dict()["state"])
 
     def _optimizer_state(self) -> dict[str, np.ndarray]:
         if self._optimizer is None:

@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 
+from privplan.contrib.adapters import members
 from privplan.contrib.adapters.members import updates_of
-from privplan.guard import Layout
+from privplan.errors import InputError
+from privplan.guard import Guard, Layout
+from tests.guard.plans import two_groups
 
 MODEL = {"w": np.ones((2, 2), "f4"), "b": np.zeros(2, "f4")}
 LAYOUT = Layout.of(MODEL)
@@ -67,3 +70,20 @@ def test_a_reply_that_cannot_be_read_ends_no_run(caplog):
     [message] = caplog.messages
     assert "\n" not in message
     assert len(message) < 300
+
+
+def test_a_guard_is_closed_once_and_by_its_own_process(tmp_path, monkeypatch):
+    closed = []
+    monkeypatch.setattr(members.atexit, "register", lambda *call: closed.append(call))
+    two_groups(2).save(tmp_path / "plan.json")
+    first = members.opened(tmp_path / "plan.json", tmp_path / "run", "any")
+    second = members.opened(tmp_path / "plan.json", tmp_path / "run", "any")
+    with pytest.raises(InputError, match="closed"):
+        first.draw(1)
+    second.draw(1)
+    close, process, guard = closed[1]
+    close(process + 1, guard)
+    assert second.draw(1) is not None
+    close(process, guard)
+    with Guard(tmp_path / "plan.json", tmp_path / "run"):
+        pass

@@ -790,7 +790,9 @@ def test_the_guarded_engine_has_the_plan_in_epochs(tmp_path):
     loader = DataLoader(data(), 20)
     for name, wrong in (
         ("noise_multiplier", 1.0),
+        ("noise_multiplier", "1.1"),
         ("max_grad_norm", 0.6),
+        ("max_grad_norm", [0.5]),
         ("clipping", "adaptive"),
         ("data_loader", DataLoader(data(), 20, collate_fn=lambda items: items)),
     ):
