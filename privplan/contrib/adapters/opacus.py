@@ -30,7 +30,6 @@ from privplan.plan import GroupPlan, Plan
 from privplan.secure_stream import secure_stream
 
 try:
-    import numpy as np
     import torch
     from opacus import GradSampleModule
     from opacus.accountants import IAccountant, register_accountant
@@ -297,7 +296,7 @@ class PlannedOptimizer(DPOptimizer):  # type: ignore[misc]
         for name, value in _tensors_beside_weights(self._module):
             if not _is_copy(value, self._tensors.get(name)):
                 rule = (
-                    "must have no buffers or other numbers that training changes; a "
+                    "must have no buffers or other tensors that training changes; a "
                     "constant, such as a mask, is made in __init__"
                 )
                 raise InputError.one("module", rule, name)
@@ -442,13 +441,10 @@ def _is_copy(tensor: torch.Tensor, earlier: torch.Tensor | None) -> bool:
 def _tensors_beside_weights(
     module: torch.nn.Module,
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Names and values of the buffers, and of numbers that are plain attributes."""
+    """Names and values of the buffers, and of tensors that are plain attributes."""
     yield from module.named_buffers()
     for name, layer in module.named_modules():
         for attribute, value in vars(layer).items():
-            is_array = isinstance(value, np.ndarray) and value.dtype.kind in "biufc"
-            if is_array or isinstance(value, float):
-                value = torch.as_tensor(value)
             if torch.is_tensor(value):
                 yield f"{name}.{attribute}".lstrip("."), value
 
@@ -480,8 +476,9 @@ def guarded(
         optimizer: that makes the steps.
         dataset: whose items are the clients of the plan.
         epoch: see ``PlannedBatches``.
-        examples: the arguments that the module is called with, as a tuple, of 11
-            made-up records or more; where its inputs are not like the data set's.
+        examples: the arguments that the module is called with, as a tuple or by name as
+            a dict, of 11 made-up records or more; where its inputs are not like the
+            data set's.
         options: of ``DPOptimizer``.
 
     Raises:
@@ -512,7 +509,9 @@ def guarded(
         batch_sampler=drawn,
         collate_fn=lambda items: _collated(items) if items else empty,
     )
-    return with_sample_gradients(module), private, batches
+    # Under a mean Opacus multiplies gradients by the number of records.
+    reduction = options.get("loss_reduction", "mean")
+    return with_sample_gradients(module, reduction), private, batches
 
 
 def _only_group(plan: Plan) -> GroupPlan:

@@ -7,7 +7,8 @@ another dimension first, such as time, or another order of the records.
 
 So a copy is tried on pairs of batches, whose first records are the same and the others
 not. The first rows of the outputs and of each parameter's gradients must be the same;
-rows are as many as records. The values tell of nobody.
+rows are as many as records. And a copy that saw one batch must give for the other one
+what a fresh copy gives. The values tell of nobody.
 """
 
 import copy
@@ -15,6 +16,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -37,8 +39,9 @@ _PAIRS_OF_DRAWS = 8
 _PERTURBATION = 0.1
 
 
-Call = tuple[Any, ...]
-"""What a module is called with: tensors whose first dimension is the records."""
+Call = tuple[Any, ...] | dict[str, Any]
+"""What a module is called with, by position or by name: tensors whose first dimension is
+the records."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +62,8 @@ def refuse_mixed_records(
         module: in the mode in which it trains.
         sample: a batch of the data set, for structure, shapes and types: each way to
             call the module that it suggests is tried.
-        examples: the arguments that the module is called with instead, as a tuple, of
-            11 made-up records or more.
+        examples: the arguments that the module is called with instead, as a tuple or by
+            name as a dict, of 11 made-up records or more.
 
     Raises:
         InputError: when it mixes records, cannot be copied, or cannot be tried.
@@ -97,10 +100,17 @@ def refuse_mixed_records(
         raise InputError.one("module", rule, refusals[0] if refusals else "none")
 
 
-def with_sample_gradients(module: torch.nn.Module) -> GradSampleModule:
-    """The module as Opacus trains it, which computes a gradient for each record."""
+def with_sample_gradients(
+    module: torch.nn.Module, loss_reduction: str = "mean"
+) -> GradSampleModule:
+    """The module as Opacus trains it, which computes a gradient for each record.
+
+    Args:
+        module: that is trained.
+        loss_reduction: how losses of records make that of a batch: mean or sum.
+    """
     try:
-        return GradSampleModule(module)
+        return GradSampleModule(module, loss_reduction=loss_reduction)
     except (ValueError, NotImplementedError) as error:
         rule = "must be one that Opacus takes, and that is not private already"
         raise InputError.one("module", rule, str(error)) from None
@@ -131,8 +141,11 @@ def _with_other_weights(module: torch.nn.Module) -> torch.nn.Module:
 def _checked(examples: Call) -> Call:
     """The arguments that a user gives, of enough records."""
     sizes = {len(argument) for argument in _tensors(examples)}
-    if not isinstance(examples, tuple) or len(sizes) != 1 or min(sizes) < _MADE_UP:
-        rule = f"must be a tuple of tensors of the same {_MADE_UP} records or more"
+    is_call = isinstance(examples, (tuple, dict))
+    if not is_call or len(sizes) != 1 or min(sizes) < _MADE_UP:
+        rule = (
+            f"must be a tuple or dict of tensors of the same {_MADE_UP} records or more"
+        )
         raise InputError.one("examples", rule, type(examples).__name__)
     return examples
 
@@ -143,53 +156,69 @@ def _suggested(module: torch.nn.Module, sample: Any) -> Iterator[list[Call]]:
     Yields:
         Variants of a call, the likeliest first: loops often change what a loader gives.
     """
-    arguments = list(inspect.signature(module.forward).parameters)
+    arguments = inspect.signature(module.forward).parameters
     for call in _calls(sample, arguments):
         made_up = _changed(call, _made_up)
+        # Every table has these two codes.
+        narrow = _changed(made_up, lambda tensor: tensor.clamp(max=1))
         numbers = _changed(made_up, torch.Tensor.float)
         vectors = _changed(numbers, lambda tensor: tensor.reshape(_MADE_UP, -1))
-        yield [made_up, numbers, vectors]
+        yield [made_up, narrow, numbers, vectors]
 
 
-def _calls(sample: Any, arguments: Sequence[str]) -> Iterator[Call]:
+def _calls(sample: Any, arguments: Mapping[str, inspect.Parameter]) -> Iterator[Call]:
     """The calls that the structure of a batch suggests.
 
     Args:
         sample: the batch.
-        arguments: names of the module's.
+        arguments: the module's.
     """
     if torch.is_tensor(sample):
         yield (sample,)
     elif isinstance(sample, dict):
+        takes_all = any(
+            argument.kind == argument.VAR_KEYWORD for argument in arguments.values()
+        )
+        yield {
+            name: part
+            for name, part in sample.items()
+            if takes_all or name in arguments
+        }
         yield (sample,)
-        yield tuple(sample[name] for name in arguments if name in sample)
         for part in sample.values():
             yield from _calls(part, arguments)
     elif isinstance(sample, (list, tuple)) and sample:
-        yield tuple(sample[:-1])  # all but the labels
         yield from _calls(sample[0], arguments)
+        yield tuple(sample[:-1])  # all but the labels
+        if all(argument.default is argument.empty for argument in arguments.values()):
+            yield tuple(sample)  # none of which is taken for an option
 
 
 def _made_up(like: torch.Tensor) -> torch.Tensor:
     """Records [11, ...] of a shape and type: normal numbers, or codes.
 
-    Codes are 0 and 1, which every table has. Sequences of them begin with 1 and end in
-    zeros, as padded ones do.
+    Codes of a record go up to its own largest one, as lengths and counts differ.
+    Sequences of them begin above 0 and end in zeros, as padded ones do.
     """
     source = torch.Generator().manual_seed(0)
     shape = (_MADE_UP, *like.shape[1:])
     if like.is_floating_point():
         return torch.randn(shape, generator=source, dtype=like.dtype)
-    codes = torch.randint(0, 2, shape, generator=source)
-    if codes.ndim > 1:
-        codes[:, 0] = 1
-        for record, codes_of_record in enumerate(codes):
-            codes_of_record[1 + record :] = 0
+    codes = torch.zeros(shape, dtype=torch.int64)
+    for record, codes_of_record in enumerate(codes):
+        largest = 1 + record
+        of_record = torch.randint(0, 1 + largest, shape[1:], generator=source)
+        if of_record.ndim == 0:
+            of_record.fill_(largest)
+        else:
+            of_record[0] = largest
+            of_record[largest:] = 0
+        codes_of_record.copy_(of_record)
     return codes.to(like.dtype)
 
 
 def _try(trial: torch.nn.Module, records: Call) -> None:
-    """Refuse a module that mixes records, or takes others first.
+    """Refuse a module that mixes records, takes others first, or keeps what it saw.
 
     Args:
         trial: the module.
@@ -199,32 +228,62 @@ def _try(trial: torch.nn.Module, records: Call) -> None:
         InputError: when it does.
         _NotTakenError: when it does not take such a call.
     """
+    # Of other outputs nothing tells which rows are the records.
+    has_rows = all(
+        _has_rows(_answer(trial, records, 0, list(range(size))).outputs, size)
+        for size in _SIZES
+    )
     for size in _SIZES:
         for seed in range(_PAIRS_OF_DRAWS):
-            order = np.random.default_rng(seed).permutation(_MADE_UP)
+            order = np.random.default_rng(seed).permutation(_MADE_UP).tolist()
             common = size // 2
-            batch = order[:size].tolist()
-            neighbour = [*batch[:common], *order[size:].tolist()][:size]
-            # Equal draws for both batches, such as those of dropout.
-            before = torch.manual_seed(seed).get_state()
-            answer = _answer(trial, records, batch)
-            has_drawn = not torch.equal(before, torch.get_rng_state())
-            torch.manual_seed(seed)
-            _compare(answer, _answer(trial, records, neighbour), size, common)
+            batch = order[:size]
+            neighbour = [*batch[:common], *order[size:]][:size]
+            answer = _answer(trial, records, seed, batch)
+            has_drawn = not torch.equal(torch.get_rng_state(), _state_of(seed))
+            _require_rows(answer, size)
+            _compare(answer, _answer(trial, records, seed, neighbour), common, has_rows)
+            _compare(
+                answer, _answer(trial, records, seed, neighbour, batch), size, has_rows
+            )
             if not has_drawn and seed + 1 == _PAIRS:
                 break
 
 
-def _answer(trial: torch.nn.Module, records: Call, places: Sequence[int]) -> Answer:
-    """Outputs, and gradients as Opacus takes them, of some records in a fresh copy."""
-    batch = _changed(records, lambda part: part[places])
+def _state_of(seed: int) -> torch.Tensor:
+    """The state of a generator of random numbers that drew none after a seed."""
+    return torch.Generator().manual_seed(seed).get_state()
+
+
+def _has_rows(outputs: Any, size: int) -> bool:
+    """Whether outputs are one tensor with as many rows."""
+    return torch.is_tensor(outputs) and outputs.shape[:1] == (size,)
+
+
+def _answer(
+    trial: torch.nn.Module, records: Call, seed: int, *batches: Sequence[int]
+) -> Answer:
+    """Outputs, and gradients as Opacus takes them, of a fresh copy.
+
+    Args:
+        trial: the module.
+        records: a call.
+        seed: of its draws for each batch, such as those of dropout.
+        batches: places of the records of one batch after the other; the answer is that
+            to the last.
+    """
     probe = with_sample_gradients(copy.deepcopy(trial))
     try:
-        with torch.enable_grad():
-            outputs = probe(*batch)
-            total = _weighted_sum(outputs)
-            if total.requires_grad:
-                total.backward()  # type: ignore[no-untyped-call]
+        for places in batches:
+            torch.manual_seed(seed)
+            for parameter in probe.parameters():
+                parameter.grad_sample = None
+            batch = _changed(records, itemgetter(list(places)))
+            with torch.enable_grad():
+                outputs = probe(**batch) if isinstance(batch, dict) else probe(*batch)
+                total = _weighted_sum(outputs)
+                if total.requires_grad:
+                    total.backward()  # type: ignore[no-untyped-call]
     except Exception as error:  # the user's code can fail in any way
         reason = str(error).partition("\n")[0]
         raise _NotTakenError(f"{type(error).__name__}: {reason}") from None
@@ -249,15 +308,8 @@ def _weighted_sum(outputs: Any) -> torch.Tensor:
     return total
 
 
-def _compare(answer: Answer, neighbour: Answer, size: int, common: int) -> None:
-    """Refuse rows of the same records that differ, and others than the records'.
-
-    Args:
-        answer: to a batch.
-        neighbour: to another one.
-        size: number of records of each.
-        common: number of its first records, which are the same in both.
-    """
+def _require_rows(answer: Answer, size: int) -> None:
+    """Refuse gradients of other rows than the records of a batch of some size."""
     for name, rows in answer.gradients.items():
         if len(rows) != size:
             rule = (
@@ -266,21 +318,34 @@ def _compare(answer: Answer, neighbour: Answer, size: int, common: int) -> None:
             )
             count = f"{len(rows)} of {size} in a trial, at {name}"
             raise InputError.one("module", rule, count)
-    outputs = answer.outputs
-    # Of other outputs nothing tells which rows are the records.
-    has_rows = torch.is_tensor(outputs) and outputs.shape[:1] == (size,)
+
+
+def _compare(answer: Answer, other_answer: Answer, common: int, has_rows: bool) -> None:
+    """Refuse rows of the same records that differ.
+
+    Args:
+        answer: to a batch.
+        other_answer: to another one, or of a copy that saw another one before.
+        common: number of the first records, which are the same in both.
+        has_rows: whether rows of the outputs are the records.
+    """
     if has_rows:
-        reference = neighbour.outputs[:common]
-        if not _is_same(outputs[:common], reference, _largest([outputs])):
+        rows = answer.outputs[:common]
+        reference = other_answer.outputs[:common]
+        if not _is_same(rows, reference, _largest([answer.outputs])):
             rule = "must compute a record's outputs from that record only"
-            text = "outputs that depend on the batch, or on random numbers not of torch"
+            text = (
+                "outputs that depend on the batch, on one before it, or on random "
+                "numbers not of torch"
+            )
             raise InputError.one("module", rule, text)
     # Gradients that vanish, as before a normalisation, are rounding of the others.
     scale = _largest(answer.gradients.values())
     for name, rows in answer.gradients.items():
-        if not _is_same(rows[:common], neighbour.gradients[name][:common], scale):
+        reference = other_answer.gradients[name][:common]
+        if not _is_same(rows[:common], reference, scale):
             rule = "must compute a record's gradient from that record only"
-            text = f"{name}, whose gradients depend on the batch"
+            text = f"{name}, whose gradients depend on the batch or on one before it"
             raise InputError.one("module", rule, text)
 
 

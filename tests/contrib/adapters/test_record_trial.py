@@ -115,6 +115,64 @@ class _Packed(nn.Module):
         return self.layer(packed)[1][0][-1]
 
 
+class _Trimmed(nn.Module):
+    """Takes a mean over as many codes as the longest record of its batch has."""
+
+    def __init__(self):
+        super().__init__()
+        self.codes = nn.Embedding(20, 3)
+
+    def forward(self, x, lengths):
+        return self.codes(x[:, : lengths.max()]).mean(1)
+
+
+class _Remembering(nn.Module):
+    """Adds the mean of the batch before."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+        self.means = {"batches": [0.0]}
+
+    def forward(self, x):
+        outputs = self.layer(x + self.means["batches"][-1])
+        self.means["batches"].append(float(x.mean()))
+        return outputs
+
+
+class _Named(nn.Module):
+    """Takes its inputs by name only."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, *, x, **inputs):
+        return self.layer(x) + inputs["mask"][:, :2]
+
+
+class _Turned(nn.Module):
+    """Gives (time, records, values); its layers take records first."""
+
+    def __init__(self):
+        super().__init__()
+        self.codes = nn.Embedding(20, 3)
+
+    def forward(self, x):
+        return self.codes(x).transpose(0, 1)
+
+
+class _WithLoss(nn.Module):
+    """Gives the loss of its labels."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, x, y):
+        return nn.functional.cross_entropy(self.layer(x), y)
+
+
 @pytest.mark.parametrize(
     ("module", "sample", "rule"),
     [
@@ -174,6 +232,11 @@ def _small_convolution():
         (_Recurrent(), [CODES, torch.zeros(1)]),
         (_Masked(False), [NUMBERS, NUMBERS, CODES]),
         (_Masked(False), {"x": NUMBERS, "mask": NUMBERS, "y": CODES}),
+        (_Named(), {"x": NUMBERS, "mask": NUMBERS, "y": CODES}),
+        (_Turned(), torch.zeros(1, 7, dtype=torch.long)),
+        (_Turned(), torch.zeros(1, 2, dtype=torch.long)),
+        (_WithLoss(), [NUMBERS, CODES[:, 0]]),
+        (_Masked(False), [[NUMBERS, NUMBERS], CODES]),
         (nn.Linear(5, 2), CODES),  # of which a loop makes numbers
         (nn.Linear(6, 2), torch.zeros(1, 1, 2, 3)),  # which it flattens
     ],
@@ -193,6 +256,8 @@ def test_a_module_that_cannot_be_tried_is_refused_without_examples():
         refuse_mixed_records(module, CODES)
     refuse_mixed_records(module, CODES, (torch.randn(11, 4),))
     refuse_mixed_records(_Masked(False), CODES, (torch.randn(11, 4), torch.ones(11, 4)))
+    named = {"x": torch.randn(11, 4), "mask": torch.ones(11, 4)}
+    refuse_mixed_records(_Named(), CODES, named)
     mixed = (torch.randn(12, 4), torch.rand(12, 4))
     with pytest.raises(InputError, match="outputs from that record only"):
         refuse_mixed_records(_Masked(True), CODES, mixed)
@@ -204,7 +269,7 @@ def test_a_module_that_cannot_be_tried_is_refused_without_examples():
 )
 def test_examples_are_enough_records(examples):
     with pytest.raises(
-        InputError, match="must be a tuple of tensors of the same 11 records or"
+        InputError, match="must be a tuple or dict of tensors of the same 11 records or"
     ):
         refuse_mixed_records(nn.Linear(4, 2), CODES, examples)
 
