@@ -473,6 +473,20 @@ class Plan(Shown, Checked):
                 text = f"must be {least_weight:.6g} or more, its least share"
                 yield Fault(f"groups.{group.name}.weight", text, group.weight)
 
+    @rule
+    def _weights_are_those_of_the_sum(self) -> Iterator[Fault]:
+        """In one sum of all groups a group counts by its clients and their scale."""
+        if self.release != "joint" or self.unit == "record":
+            return
+        summed = {
+            group.name: group.scale * group.expected_cohort for group in self.groups
+        }
+        for group in self.groups:
+            weight = summed[group.name] / sum(summed.values())
+            if not math.isclose(group.weight, weight, abs_tol=_SHARE_ROUNDING):
+                text = f"must be what its scale gives it in the sum, {weight:.6g}"
+                yield Fault(f"groups.{group.name}.weight", text, group.weight)
+
     def _parts_of_records(self, group: GroupPlan, stated: Group) -> dict[str, Any]:
         """Cohort, records, batches and steps of a group whose records are protected."""
         batch = self.spec.batch_size_of(stated)

@@ -102,7 +102,9 @@ def require_certified(plan: P) -> P:
     faults: list[Fault] = []
     for group in plan.groups:
         rows = [row for row in plan.certificate if row.group == group.name]
-        if not rows:
+        if not any(row.guarantee for row in rows):
+            rule = "must have a row that guarantees"
+            faults.append(Fault(f"plan.certificate.{group.name}", rule, len(rows)))
             continue
         bounds = promised(plan, group)
         for row in rows:

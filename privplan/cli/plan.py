@@ -554,7 +554,10 @@ def verify_command(
 
     loaded = load_run(run)
     verdict = judged(loaded)
-    verdict.save(run)
+    try:
+        verdict.save(run)
+    except InputError as error:
+        render.warn(f"the verdict is not kept: {error}")
     findings: dict[str, Finding] = {}
     if prove:
         findings = proven_of(loaded, verdict)

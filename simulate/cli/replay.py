@@ -56,7 +56,11 @@ def execute(
     with render.progress("rounds executed again", limited=limited) as progress:
         report = replay.run(rounds, meta.get(SELECTION), progress, seconds)
     if report.rounds or report.outcome != "not shown":
-        report.save(folder)
+        try:
+            report.save(folder)
+        except InputError as error:
+            # As in an archive: what was executed counts for this verdict all the same.
+            render.warn(f"the result is not kept: {error}")
     all_executed = len(report.rounds) == report.rounds_of_run
     # Where rounding alone keeps a run from being shown, the model is the verifier's all
     # the same: whether there is one must not follow from the records.

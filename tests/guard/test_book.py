@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from privplan.accounting.accountant import accountant, at_most
+from privplan.accounting.certificate import Certificate, certify
 from privplan.accounting.release import History, Relation
 from privplan.book.accounts import Budgets
 from privplan.book.book import Book
@@ -69,8 +70,17 @@ def longer(plan, rounds):
 
     changes = {"rounds": rounds, "groups": with_room(plan.spec.groups)}
     spec_ = plan.spec.model_copy(update=changes)
-    wider = {"spec": spec_, "groups": with_room(plan.groups), "certificate": ()}
-    return plan.model_copy(update=wider)
+    wider = plan.model_copy(update={"spec": spec_, "groups": with_room(plan.groups)})
+    rows = []
+    for group in wider.groups:
+        rows += certify(
+            wider.history(group.name),
+            group=group.name,
+            delta=group.delta,
+            relation=spec_.relation,
+            accountants=("pld",),
+        )
+    return wider.model_copy(update={"certificate": Certificate(rows)})
 
 
 @pytest.fixture(scope="module")

@@ -79,6 +79,11 @@ def given_plan(spec, numbers, release="per_group"):
     groups = []
     rows = []
     least_multiplier = min(sigma for _, sigma in numbers.values())
+    # In a sum of all groups each client counts by its scale, 1 / noise multiplier.
+    summed = {
+        group.name: group.clients * numbers[group.name][0] / numbers[group.name][1]
+        for group in spec.groups
+    }
     for group in spec.groups:
         ratio, noise_multiplier = numbers[group.name]
         privacy: dict[str, Any] = {
@@ -91,8 +96,10 @@ def given_plan(spec, numbers, release="per_group"):
         rows += certify(history, group=group.name, accountants=("pld",), **privacy)
         # In a joint release the group that needs the least noise is scaled by 1.
         scale = 1.0
+        weight = 1 / len(spec.groups)
         if release == "joint":
             scale = least_multiplier / noise_multiplier
+            weight = summed[group.name] / sum(summed.values())
         groups.append(
             GroupPlan(
                 name=group.name,
@@ -103,7 +110,7 @@ def given_plan(spec, numbers, release="per_group"):
                 expected_cohort=ratio * group.clients,
                 noise_multiplier=noise_multiplier,
                 kept_fraction=1.0,
-                weight=1 / len(spec.groups),
+                weight=weight,
                 scale=scale,
             )
         )

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import privplan
-from privplan.errors import PrivplanError
+from privplan.errors import InputError, PrivplanError
+from privplan.evidence import replay
 from privplan.evidence.clients import CLIENTS, clients_digest
 from privplan.evidence.rounds import EVIDENCE
 from privplan.folder import PLOT
@@ -16,6 +17,8 @@ from privplan.ledger import _next_link
 from privplan.plan import Plan
 from privplan.record import LEDGER, RECORD, REPLAY
 from privplan.report.verdicts import headline
+from privplan.verification import verdict
+from tests.command import privplan as command
 from tests.simulate import flips
 
 TEXTS = ("x; drop", "xdrop", "0" * 64)
@@ -235,3 +238,18 @@ def test_the_assignment_of_clients_has_no_free_number(name, folder):
     evidence[0]["clients"] = clients_digest(arrays)
     rewrite(folder, releases, evidence, record)
     assert answer(folder, rounds=0)[0] in ("broken", "refused")
+
+
+def test_a_folder_that_nobody_can_write_has_its_verdict(folder, monkeypatch):
+    """As one in an archive: what was executed counts, though nothing keeps it."""
+
+    def write_text(path, content):
+        raise InputError.one("output", "must be writable (Read-only file system)", "")
+
+    monkeypatch.setattr(replay, "write_text", write_text)
+    monkeypatch.setattr(verdict, "write_text", write_text)
+    answered = command("verify", folder, "--rounds", 1)
+    assert answered.exit_code == 0
+    assert "kept, executed again (1 of" in answered.stdout
+    assert answered.stderr.count("is not kept: output: must be writable") == 2
+    assert privplan.judge(folder, 1).level == "executed"

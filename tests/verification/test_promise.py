@@ -17,6 +17,7 @@ from privplan.record import PLAN
 from privplan.report.tables import promise_line
 from privplan.verification.verify import approved_plan, judge, load_run
 from tests.command import refused, verify
+from tests.guard.plans import two_groups
 from tests.verification import honest_run
 
 
@@ -49,6 +50,7 @@ CONTRADICTIONS = {
     "certificate.strict.pld.unit": _row("unit", "record"),
     "certificate.strict": _row("guarantee", False),
     "certificate.group": _row("group", "nobody"),
+    "plan.certificate.strict": lambda data: data["certificate"].clear(),
     "plan.certificate.strict.pld.epsilon_upper": _row("epsilon_upper", 0.9999),
     "plan.certificate.strict.pld.epsilon_lower": _row("epsilon_lower", 0.1),
     "plan.certificate.strict.pld.sampling": _row("sampling", "full"),
@@ -74,6 +76,15 @@ def test_noise_that_the_certificate_does_not_follow_is_found(change, tmp_path):
     Plan.load(tmp_path)
     rewritten(tmp_path / PLAN, change)
     assert "must be what the plan's releases cost" in verify(tmp_path).stderr
+
+
+@pytest.mark.parametrize("field", ["weight", "scale"])
+def test_weights_in_one_sum_are_those_of_its_scales(field, tmp_path):
+    path = tmp_path / "plan.json"
+    two_groups(12).save(path)
+    rewritten(path, lambda data: data["groups"][0].update({field: 0.9}))
+    with pytest.raises(InputError, match=r"strict\.weight: must be what its scale giv"):
+        Plan.load(path)
 
 
 def test_all_contradictions_are_named_at_once(tmp_path):
