@@ -437,6 +437,12 @@ class Plan(Shown, Checked):
         for row in self.certificate:
             if row.group not in names_of_spec:
                 yield Fault("certificate.group", f"must be one of {listed}", row.group)
+        for budget in self.book or ():
+            if budget.group not in names_of_spec:
+                yield Fault("book.group", f"must be one of {listed}", budget.group)
+            if budget.total < budget.spent:
+                text = f"must be at least what was spent before, {budget.spent:.6g}"
+                yield Fault(f"book.{budget.group}.total", text, budget.total)
 
     @rule
     def _groups_follow_from_the_spec(self) -> Iterator[Fault]:
@@ -471,20 +477,6 @@ class Plan(Shown, Checked):
             least_weight = (stated.least_share or 0.0) * stated.clients / population
             if group.weight < least_weight * (1 - _SHARE_ROUNDING):
                 text = f"must be {least_weight:.6g} or more, its least share"
-                yield Fault(f"groups.{group.name}.weight", text, group.weight)
-
-    @rule
-    def _weights_are_those_of_the_sum(self) -> Iterator[Fault]:
-        """In one sum of all groups a group counts by its clients and their scale."""
-        if self.release != "joint" or self.unit == "record":
-            return
-        summed = {
-            group.name: group.scale * group.expected_cohort for group in self.groups
-        }
-        for group in self.groups:
-            weight = summed[group.name] / sum(summed.values())
-            if not math.isclose(group.weight, weight, abs_tol=_SHARE_ROUNDING):
-                text = f"must be what its scale gives it in the sum, {weight:.6g}"
                 yield Fault(f"groups.{group.name}.weight", text, group.weight)
 
     def _parts_of_records(self, group: GroupPlan, stated: Group) -> dict[str, Any]:
@@ -577,7 +569,7 @@ class Plan(Shown, Checked):
     @rule
     def _clipping_leaves_noise(self) -> Iterator[Fault]:
         """Sum and count do not cost a group more than its noise multiplier."""
-        if self.clipping is None:
+        if self.clipping is None or not self.groups:
             return
         # Of two releases with noise multipliers a and 2 b together: 1 / sqrt(1 / a^2 +
         # 1 / (2 b)^2), as a client moves the count by a half.
@@ -776,4 +768,24 @@ class Plan(Shown, Checked):
             data = load_json(text)
         except ValueError:
             raise InputError.one("plan", "must be JSON", str(path)) from None
-        return require_certified(cls.parse(data))
+        plan = cls.parse(data)
+        plan._refuse_other_weights()
+        return require_certified(plan)
+
+    def _refuse_other_weights(self) -> None:
+        """Refuse weights that are not those of the groups' scales in their one sum.
+
+        Raises:
+            InputError: with every such group.
+        """
+        if self.release != "joint" or self.unit == "record":
+            return
+        parts = [group.scale * group.expected_cohort for group in self.groups]
+        faults = []
+        for group, part in zip(self.groups, parts, strict=True):
+            weight = part / sum(parts)
+            if not math.isclose(group.weight, weight, abs_tol=_SHARE_ROUNDING):
+                text = f"must be what its scale gives it in the sum, {weight:.6g}"
+                faults.append(Fault(f"groups.{group.name}.weight", text, group.weight))
+        if faults:
+            raise InputError(faults)

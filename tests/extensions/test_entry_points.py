@@ -174,6 +174,9 @@ def test_from_spec_to_book(installed, tmp_path):
     run(installed, tmp_path, *SIMULATE, "-o", "run")
     verdict = json.loads(run(installed, tmp_path, "verify", "run", "--format=json"))
     assert verdict["kept"]
+    # What a law of another distribution costs is its author's word.
+    assert verdict["level"] == "recorded"
+    assert "the law one_of_four is not privplan's" in verdict["not_executed"]
     for check in verdict["checks"]:
         assert check["outcome"] != "failed", check["name"]
     for group, planned in zip(verdict["groups"], plan["groups"], strict=True):
