@@ -10,6 +10,7 @@ Opacus' accountants are of Poisson sampling under add/remove, and so is this one
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -37,7 +38,13 @@ try:
     from opacus.validators import ModuleValidator
     from torch.nn.modules.module import _has_any_global_hook
     from torch.optim import optimizer as torch_optimizer
-    from torch.utils.data import DataLoader, Dataset, default_collate
+    from torch.utils.data import (
+        DataLoader,
+        Dataset,
+        RandomSampler,
+        SequentialSampler,
+        default_collate,
+    )
 
     from privplan.contrib.adapters.record_trial import (
         refuse_mixed_records,
@@ -46,6 +53,8 @@ try:
 except ImportError as error:
     needs = "needs opacus: pip install 'privplan[simulate]'"
     raise ImportError(f"privplan.contrib.adapters.opacus {needs}") from error
+
+_log = logging.getLogger(__name__)
 
 # Gap of bounds on epsilon: Opacus' search for a noise multiplier stops at 0.01.
 _ABSOLUTE = 2e-3
@@ -636,6 +645,10 @@ class GuardedEngine:
             )
             name = getattr(data_loader.collate_fn, "__name__", "another")
             raise InputError.one("collate_fn", rule, name)
+        if data_loader.num_workers or not isinstance(
+            data_loader.sampler, (RandomSampler, SequentialSampler)
+        ):
+            _log.warning("the plan draws the batches: no sampler, no workers")
         epoch = max(1, round(1 / ratio))
         return guarded(
             self.guard, module, optimizer, data_loader.dataset, epoch, **options

@@ -786,7 +786,7 @@ def test_gradients_that_are_not_finite_add_nothing(tmp_path):
     assert share.cohort == len(inputs)
 
 
-def test_the_guarded_engine_has_the_plan_in_epochs(tmp_path):
+def test_the_guarded_engine_has_the_plan_in_epochs(tmp_path, caplog):
     plan().save(tmp_path / "plan.json")
     engine = GuardedEngine(tmp_path / "plan.json", tmp_path / "run")
     settings = {"noise_multiplier": 1.1, "max_grad_norm": 0.5}
@@ -816,12 +816,13 @@ def test_the_guarded_engine_has_the_plan_in_epochs(tmp_path):
     private, stepper, batches = engine.make_private_with_epsilon(
         module=module,
         optimizer=stepper,
-        data_loader=loader,
+        data_loader=DataLoader(data(), 20, num_workers=1),
         max_grad_norm=0.5,
         poisson_sampling=True,
         noise_generator=None,
         **target,
     )
+    assert "the plan draws the batches: no sampler, no workers" in caplog.text
     for _ in range(2):  # epochs of ten steps
         for inputs, labels in batches:
             stepper.zero_grad()
