@@ -141,7 +141,7 @@ def _with_other_weights(module: torch.nn.Module) -> torch.nn.Module:
 
 def _checked(examples: Call) -> Call:
     """The arguments that a user gives, of enough records."""
-    sizes = {len(argument) for argument in _tensors(examples)}
+    sizes = {argument.shape[:1].numel() for argument in _tensors(examples)}
     is_call = isinstance(examples, (tuple, dict))
     if not is_call or len(sizes) != 1 or min(sizes) < _MADE_UP:
         rule = (
@@ -160,9 +160,8 @@ def _suggested(module: torch.nn.Module, sample: Any) -> Iterator[list[Call]]:
     arguments = inspect.signature(module.forward).parameters
     for call in _calls(sample, arguments):
         made_up = _changed(call, _made_up)
-        # Every table has these two codes.
-        narrow = _changed(made_up, lambda tensor: tensor.clamp(max=1))
-        numbers = _changed(made_up, torch.Tensor.float)
+        narrow = _changed(made_up, _narrowed)
+        numbers = _changed(made_up, lambda tensor: tensor.real.float())
         vectors = _changed(numbers, lambda tensor: tensor.reshape(_MADE_UP, -1))
         yield [made_up, narrow, numbers, vectors]
 
@@ -204,9 +203,9 @@ def _made_up(like: torch.Tensor) -> torch.Tensor:
     """
     source = torch.Generator().manual_seed(0)
     shape = (_MADE_UP, *like.shape[1:])
-    if like.is_floating_point():
+    if like.is_floating_point() or like.is_complex():
         numbers = torch.randn(shape, generator=source, dtype=like.dtype)
-        sizes = torch.linspace(0.2, 2.0, _MADE_UP, dtype=like.dtype)
+        sizes = torch.linspace(0.2, 2.0, _MADE_UP).to(like.dtype)
         return numbers * sizes.view(_MADE_UP, *[1] * (like.ndim - 1))
     codes = torch.zeros(shape, dtype=torch.int64)
     for record, codes_of_record in enumerate(codes):
@@ -219,6 +218,13 @@ def _made_up(like: torch.Tensor) -> torch.Tensor:
             of_record[largest:] = 0
         codes_of_record.copy_(of_record)
     return codes.to(like.dtype)
+
+
+def _narrowed(codes: torch.Tensor) -> torch.Tensor:
+    """Codes of which every table has two: 0 and 1; other numbers as they are."""
+    if codes.is_floating_point() or codes.is_complex():
+        return codes
+    return (codes != 0).to(codes.dtype)
 
 
 def _try(trial: torch.nn.Module, records: Call) -> None:

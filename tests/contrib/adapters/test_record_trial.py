@@ -162,6 +162,17 @@ class _Turned(nn.Module):
         return self.codes(x).transpose(0, 1)
 
 
+class _Spectrum(nn.Module):
+    """Takes complex numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.layer(x.abs())
+
+
 class _WithLoss(nn.Module):
     """Gives the loss of its labels."""
 
@@ -235,6 +246,7 @@ def _small_convolution():
         (_Named(), {"x": NUMBERS, "mask": NUMBERS, "y": CODES}),
         (_Turned(), torch.zeros(1, 7, dtype=torch.long)),
         (_Turned(), torch.zeros(1, 2, dtype=torch.long)),
+        (_Spectrum(), torch.zeros(1, 4, dtype=torch.complex64)),
         (_WithLoss(), [NUMBERS, CODES[:, 0]]),
         (_Masked(False), [[NUMBERS, NUMBERS], CODES]),
         (nn.Linear(5, 2), CODES),  # of which a loop makes numbers
@@ -265,7 +277,7 @@ def test_a_module_that_cannot_be_tried_is_refused_without_examples():
 
 @pytest.mark.parametrize(
     "examples",
-    [(torch.randn(10, 4),), (torch.randn(11, 4), torch.ones(12)), torch.ones(12, 4)],
+    [(torch.randn(10, 4),), (torch.randn(11, 4), torch.tensor(1)), torch.ones(12, 4)],
 )
 def test_examples_are_enough_records(examples):
     with pytest.raises(
