@@ -33,7 +33,7 @@ from privplan.files import load_json, read_text, write_text
 from privplan.guidance import called_first, checked_call
 from privplan.laws.rank_one import RankOneFactors
 from privplan.presenter import presenter
-from privplan.promise import require_certified
+from privplan.promise import GUARANTEES, require_certified
 from privplan.spec.groups import Group
 from privplan.spec.removed import Location, put_back, set_aside
 from privplan.spec.spec import Spec
@@ -57,6 +57,8 @@ from privplan.values import (
 _ROUNDING = 1e-9
 # Weights of one sum follow from noise multipliers of ten digits, some of them raised.
 _SHARE_ROUNDING = 1e-4
+# Beginning of the names of this project's modules.
+_PRIVPLAN = "privplan."
 # Of a plan that protects records, and of no other.
 _FIELDS_OF_RECORDS = ("records", "record_sampling_ratio", "steps", "participations")
 Accuracy = Annotated[NonNegative, Field(le=1)]
@@ -403,6 +405,22 @@ class Plan(Shown, Checked):
     def guarantee(self) -> str:
         """Accountant of the certificate's guarantee."""
         return next((row.accountant for row in self.certificate if row.guarantee), PLD)
+
+    @property
+    def foreign_part(self) -> str | None:
+        """A law or guarantee of another distribution; None where all are privplan's.
+
+        What a release costs by it, and whom it draws, is its author's word.
+        """
+        for group in self.groups:
+            law = self.law_of(group)
+            if not type(law.law).__module__.startswith(_PRIVPLAN):
+                return f"the law {law}"
+        if self.guarantee != PLD:
+            bound = GUARANTEES.get(self.guarantee)
+            if not bound.__module__.startswith(_PRIVPLAN):
+                return f"the guarantee {self.guarantee}"
+        return None
 
     def refuse_in_book(self) -> None:
         """Refuse a guarantee that counts more than the releases of one run.

@@ -557,6 +557,8 @@ def verify_command(
     try:
         verdict.save(run)
     except InputError as error:
+        if os.access(run, os.W_OK):
+            raise
         render.warn(f"the verdict is not kept: {error}")
     findings: dict[str, Finding] = {}
     if prove:

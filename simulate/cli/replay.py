@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from copy import copy
 from pathlib import Path
@@ -59,7 +60,9 @@ def execute(
         try:
             report.save(folder)
         except InputError as error:
-            # As in an archive: what was executed counts for this verdict all the same.
+            # In an archive what was executed counts for this verdict all the same.
+            if os.access(folder, os.W_OK):
+                raise
             render.warn(f"the result is not kept: {error}")
     all_executed = len(report.rounds) == report.rounds_of_run
     # Where rounding alone keeps a run from being shown, the model is the verifier's all

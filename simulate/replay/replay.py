@@ -168,11 +168,8 @@ class Replay:
         recipe = ALGORITHMS.get(name).replayed(self.plan, aggregation)
         if settings.get("canaries"):
             recipe = NotExecuted("canaries")
-        for group in self.plan.groups:
-            law = self.plan.law_of(group)
-            # What a release costs under it, and whom it draws, is its author's word.
-            if not type(law.law).__module__.startswith("privplan."):
-                recipe = NotExecuted(f"the law {law} is not privplan's")
+        if self.plan.foreign_part is not None:
+            recipe = NotExecuted(f"{self.plan.foreign_part} is not privplan's")
         if isinstance(recipe, NotExecuted):
             self.comparisons.missing = (
                 f"{name} cannot be executed again: {recipe.reason}"

@@ -1,6 +1,7 @@
 """Every text of a run folder: another one is refused, or claimed and in no bundle."""
 
 import json
+import os
 import shutil
 from itertools import cycle, islice
 
@@ -246,6 +247,7 @@ def test_a_folder_that_nobody_can_write_has_its_verdict(folder, monkeypatch):
     def write_text(path, content):
         raise InputError.one("output", "must be writable (Read-only file system)", "")
 
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
     monkeypatch.setattr(replay, "write_text", write_text)
     monkeypatch.setattr(verdict, "write_text", write_text)
     answered = command("verify", folder, "--rounds", 1)

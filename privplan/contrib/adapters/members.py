@@ -33,7 +33,7 @@ def opened(
 
     Another one of the folder does, too, as where a cell of a notebook runs again.
     """
-    folder = Path(run).absolute()
+    folder = Path(run).resolve()
     earlier_guard = _open_guards.pop(folder, None)
     if earlier_guard is not None:
         earlier_guard.close()

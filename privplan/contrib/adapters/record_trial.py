@@ -13,6 +13,7 @@ what a fresh copy gives. The values tell of nobody.
 
 import copy
 import inspect
+import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,8 +37,9 @@ _MADE_UP = 11
 _PAIRS = 2
 # Of a module that draws: one that mixes records may do so in some of its calls only.
 _PAIRS_OF_DRAWS = 8
-# Of the normal numbers added to weights: those of a last layer often start at zero.
-_PERTURBATION = 0.1
+# Of an output's sum, by normal numbers added to weights: those of a last layer often
+# start at zero. Much larger sums saturate what follows, whose gradients vanish.
+_PERTURBATION = 0.5
 
 
 Call = tuple[Any, ...] | dict[str, Any]
@@ -135,7 +137,9 @@ def _with_other_weights(module: torch.nn.Module) -> torch.nn.Module:
     torch.manual_seed(1)
     with torch.no_grad():
         for weights in trial.parameters():
-            weights.add_(torch.randn_like(weights), alpha=_PERTURBATION)
+            summands = weights.numel() / max(1, len(weights)) if weights.ndim else 1
+            step = _PERTURBATION / math.sqrt(10 + summands)
+            weights.add_(torch.randn_like(weights), alpha=step)
     return trial
 
 
@@ -161,9 +165,10 @@ def _suggested(module: torch.nn.Module, sample: Any) -> Iterator[list[Call]]:
     for call in _calls(sample, arguments):
         made_up = _changed(call, _made_up)
         narrow = _changed(made_up, _narrowed)
+        positive = _changed(made_up, lambda tensor: tensor.abs() + 0.1)
         numbers = _changed(made_up, lambda tensor: tensor.real.float())
         vectors = _changed(numbers, lambda tensor: tensor.reshape(_MADE_UP, -1))
-        yield [made_up, narrow, numbers, vectors]
+        yield [made_up, narrow, positive, numbers, vectors]
 
 
 def _calls(sample: Any, arguments: Mapping[str, inspect.Parameter]) -> Iterator[Call]:
@@ -259,6 +264,8 @@ def _try(trial: torch.nn.Module, records: Call) -> None:
             _compare(answer, after_neighbour, _LARGE, has_rows)
         if not has_drawn and seed + 1 == _PAIRS:
             break
+    if answer.gradients and not _largest(answer.gradients.values()):
+        raise _NotTakenError("gradients that are all 0")
 
 
 def _state_of(seed: int) -> torch.Tensor:
@@ -306,6 +313,9 @@ def _answer(
     finally:
         # Its hooks refer to it, so that it would wait for the collector of cycles.
         probe.to_standard_module()
+    for rows in gradients.values():
+        if not rows.isfinite().all():
+            raise _NotTakenError("gradients that are not finite")
     return Answer(outputs, gradients)
 
 

@@ -148,8 +148,8 @@ class TorchLoop:
             for name, parameter in parameters.items():
                 parameter.grad = -torch.from_numpy(steps[name]).to(parameter)
             # As are moments of steps that were none of releases.
-            settings = self._optimizer.state_dict()
-            self._optimizer.load_state_dict({**settings, "state": self._state})
+            self._optimizer.state.clear()
+            self._optimizer.state.update(self._state)
             self._optimizer.step()
             self._optimizer.zero_grad()
             self._state = self._copied_state()
@@ -171,10 +171,11 @@ class TorchLoop:
             raise InputError.one("module", rule, differing[0])
 
     def _copied_state(self) -> dict[Any, Any]:
-        """What the optimiser keeps of its steps, as a copy."""
+        """Copies of what the optimiser keeps of its steps, by parameter."""
         if self._optimizer is None:
             return {}
-        return copy.deepcopy(self._optimizer.state_dict()["state"])
+        states = self._optimizer.state.items()
+        return {parameter: copy.deepcopy(state) for parameter, state in states}
 
     def _optimizer_state(self) -> dict[str, np.ndarray]:
         if self._optimizer is None:

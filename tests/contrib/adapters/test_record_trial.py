@@ -140,6 +140,21 @@ class _Remembering(nn.Module):
         return outputs
 
 
+class _Logarithms(nn.Module):
+    """Takes logarithms of positive numbers, less their mean over the batch."""
+
+    def __init__(self, mixes):
+        super().__init__()
+        self.mixes = mixes
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, x):
+        logarithms = x.log()
+        if self.mixes:
+            logarithms = logarithms - logarithms.mean(0)
+        return self.layer(logarithms)
+
+
 class _Named(nn.Module):
     """Takes its inputs by name only."""
 
@@ -244,6 +259,7 @@ def _small_convolution():
         (_Masked(False), [NUMBERS, NUMBERS, CODES]),
         (_Masked(False), {"x": NUMBERS, "mask": NUMBERS, "y": CODES}),
         (_Named(), {"x": NUMBERS, "mask": NUMBERS, "y": CODES}),
+        (_Logarithms(False), NUMBERS),
         (_Turned(), torch.zeros(1, 7, dtype=torch.long)),
         (_Turned(), torch.zeros(1, 2, dtype=torch.long)),
         (_Spectrum(), torch.zeros(1, 4, dtype=torch.complex64)),
@@ -284,6 +300,30 @@ def test_examples_are_enough_records(examples):
         InputError, match="must be a tuple or dict of tensors of the same 11 records or"
     ):
         refuse_mixed_records(nn.Linear(4, 2), CODES, examples)
+
+
+class _Wide(nn.Module):
+    """Subtracts the mean of a batch in a wide layer before what can saturate."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 2048), nn.ReLU(), nn.Linear(2048, 512))
+        self.last = nn.Linear(512, 1)
+
+    def forward(self, x):
+        inner = self.layers(x)
+        return self.last((inner - inner.mean(0)).relu()).sigmoid()
+
+
+def test_a_trial_does_not_saturate_wide_modules():
+    with pytest.raises(InputError, match="a record's outputs from that record only"):
+        refuse_mixed_records(_Wide(), NUMBERS)
+
+
+def test_a_module_without_gradients_shows_nothing():
+    module = nn.Sequential(nn.Linear(4, 2), nn.Threshold(1e9, 0.0))
+    with pytest.raises(InputError, match="found 'gradients that are all 0'"):
+        refuse_mixed_records(module, NUMBERS)
 
 
 def test_a_module_of_unknown_sizes_is_refused():
