@@ -605,7 +605,10 @@ def _show_bundle(folder: Path, plan: Path | None, form: str) -> None:
         render.text(f"a bundle, whose publisher says: {published.line}")
         if plan is not None:
             render.text(f"its plan is the one of {plan}")
-        render.text("only who has the run folder can execute the run again")
+        render.text(
+            "its model is not checked here; who has its run folder can execute a "
+            "simulation again"
+        )
 
 
 def _show_verdict(

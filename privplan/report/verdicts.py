@@ -286,7 +286,8 @@ def closing_lines(verdict: Verdict, *, scores: bool = True) -> list[str]:
         f"evidence: {levels}{noise}",
         *_unchecked_lines(verdict),
     ]
-    if scores:
+    # What a broken run recorded is nobody's score.
+    if scores and verdict.outcome != "broken":
         reached = score(verdict.metric, verdict.accuracy) or no_score(verdict)
         lines.append(f"test {verdict.metric} {reached} ({run_name(verdict)})")
     return lines

@@ -675,7 +675,7 @@ def test_verify_reads_a_bundle_and_says_who_can_execute_the_run(run, bundle):
     executed = f"executed again ({ROUNDS} of {ROUNDS} rounds; model trained by the"
     claim = f"kept (simulation), {executed}"
     assert f"a bundle, whose publisher says: {claim}" in done.stdout
-    assert "only who has the run folder can execute the run again" in done.stdout
+    assert "who has its run folder can execute a simulation again" in done.stdout
     assert "the trainer's workplace" in answer("verify", run, "--rounds", 0)
     line = refused("report", bundle, "-o", bundle.parent / "page.html")
     assert f"of a bundle, privplan verify {bundle}" in line

@@ -486,7 +486,7 @@ def guarded(
         dataset: whose items are the clients of the plan.
         epoch: see ``PlannedBatches``.
         examples: the arguments that the module is called with, as a tuple or by name as
-            a dict, of 11 made-up records or more; where its inputs are not like the
+            a dict, of 8 made-up records or more; where its inputs are not like the
             data set's.
         options: of ``DPOptimizer``.
 

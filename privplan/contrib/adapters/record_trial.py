@@ -30,9 +30,11 @@ from privplan.errors import InputError
 _SAME = 1e-4
 # Records of a small and a large batch: no other dimension is both long.
 _SMALL = 2
-_LARGE = 7
-# Made-up records: two batches of seven that have three in common.
-_MADE_UP = 11
+_LARGE = 5
+# First records of both of a pair of large batches.
+_COMMON = 2
+# Made-up records: those in common, and three more of either batch.
+_MADE_UP = 2 * _LARGE - _COMMON
 # Pairs of large batches: an order of the records can be the same in both by chance.
 _PAIRS = 2
 # Of a module that draws: one that mixes records may do so in some of its calls only.
@@ -52,7 +54,7 @@ class Answer:
     """What a module gave for a batch."""
 
     outputs: Any
-    # Gradients of each parameter by record [rows, ...].
+    # Gradients of each parameter of the first two records [2, ...].
     gradients: Mapping[str, torch.Tensor]
 
 
@@ -66,7 +68,7 @@ def refuse_mixed_records(
         sample: a batch of the data set, for structure, shapes and types: each way to
             call the module that it suggests is tried.
         examples: the arguments that the module is called with instead, as a tuple or by
-            name as a dict, of 11 made-up records or more.
+            name as a dict, of 8 made-up records or more.
 
     Raises:
         InputError: when it mixes records, cannot be copied, or cannot be tried.
@@ -194,6 +196,8 @@ def _calls(sample: Any, arguments: Mapping[str, inspect.Parameter]) -> Iterator[
             yield from _calls(part, arguments)
     elif isinstance(sample, (list, tuple)) and sample:
         yield from _calls(sample[0], arguments)
+        if isinstance(sample[0], (list, tuple)):  # several inputs beside the labels
+            yield tuple(sample[0])
         if len(sample) > 2:  # all but the labels
             yield tuple(sample[:-1])
         if all(argument.default is argument.empty for argument in arguments.values()):
@@ -201,7 +205,7 @@ def _calls(sample: Any, arguments: Mapping[str, inspect.Parameter]) -> Iterator[
 
 
 def _made_up(like: torch.Tensor) -> torch.Tensor:
-    """Records [11, ...] of a shape and type: normal numbers, or codes.
+    """Records [8, ...] of a shape and type: normal numbers, or codes.
 
     Each record has larger numbers than those before it. Codes go up to its own largest
     one; sequences of them begin there and end in zeros, as padded ones do.
@@ -237,31 +241,27 @@ def _try(trial: torch.nn.Module, records: Call) -> None:
 
     Args:
         trial: the module.
-        records: a call with at least 11.
+        records: a call with at least 8.
 
     Raises:
         InputError: when it does.
         _NotTakenError: when it does not take such a call.
     """
-    batch = list(range(_SMALL))
-    answer = _answer(trial, records, 0, batch)
-    _require_rows(answer, _SMALL)
+    answer = _answer(trial, records, 0, list(range(_SMALL)))
     has_small_rows = _has_rows(answer.outputs, _SMALL)
     for seed in range(_PAIRS_OF_DRAWS):
         # The largest record is in one of both batches.
         order = np.random.default_rng(seed).permutation(_MADE_UP - 1).tolist()
-        common = _LARGE // 2
         batch = order[:_LARGE]
-        neighbour = [*batch[:common], *order[_LARGE:], _MADE_UP - 1]
+        neighbour = [*batch[:_COMMON], *order[_LARGE:], _MADE_UP - 1]
         answer = _answer(trial, records, seed, batch)
         has_drawn = not torch.equal(torch.get_rng_state(), _state_of(seed))
-        _require_rows(answer, _LARGE)
         # Of other outputs nothing tells which rows are the records.
         has_rows = has_small_rows and _has_rows(answer.outputs, _LARGE)
-        _compare(answer, _answer(trial, records, seed, neighbour), common, has_rows)
+        _compare(answer, _answer(trial, records, seed, neighbour), has_rows)
         if seed == 0:
             after_neighbour = _answer(trial, records, seed, neighbour, batch)
-            _compare(answer, after_neighbour, _LARGE, has_rows)
+            _compare(answer, after_neighbour, has_rows)
         if not has_drawn and seed + 1 == _PAIRS:
             break
     if answer.gradients and not _largest(answer.gradients.values()):
@@ -302,20 +302,23 @@ def _answer(
                 total = _weighted_sum(outputs)
                 if total.requires_grad:
                     total.backward()  # type: ignore[no-untyped-call]
-        gradients = {}
-        for name, parameter in probe._module.named_parameters():
-            rows = getattr(parameter, "grad_sample", None)
-            if torch.is_tensor(rows):
-                gradients[name] = rows.detach()
+        all_rows = {
+            name: parameter.grad_sample
+            for name, parameter in probe._module.named_parameters()
+            if torch.is_tensor(getattr(parameter, "grad_sample", None))
+        }
     except Exception as error:  # the user's code can fail in any way
         reason = str(error).partition("\n")[0]
         raise _NotTakenError(f"{type(error).__name__}: {reason}") from None
     finally:
         # Its hooks refer to it, so that it would wait for the collector of cycles.
         probe.to_standard_module()
-    for rows in gradients.values():
+    gradients = {}
+    for name, rows in all_rows.items():
+        _require_records(name, rows, len(batches[-1]))
         if not rows.isfinite().all():
             raise _NotTakenError("gradients that are not finite")
+        gradients[name] = rows[:_COMMON].clone()
     return Answer(outputs, gradients)
 
 
@@ -332,30 +335,28 @@ def _weighted_sum(outputs: Any) -> torch.Tensor:
     return total
 
 
-def _require_rows(answer: Answer, size: int) -> None:
-    """Refuse gradients of other rows than the records of a batch of some size."""
-    for name, rows in answer.gradients.items():
-        if len(rows) != size:
-            rule = (
-                "must have a row of gradients for each record: layers take records as "
-                "their first dimension (batch_first), positions are looked up for each"
-            )
-            count = f"{len(rows)} of {size} in a trial, at {name}"
-            raise InputError.one("module", rule, count)
+def _require_records(name: str, rows: torch.Tensor, size: int) -> None:
+    """Refuse gradients of a parameter whose rows are others than a batch's records."""
+    if len(rows) != size:
+        rule = (
+            "must have a row of gradients for each record: layers take records as "
+            "their first dimension (batch_first), positions are looked up for each"
+        )
+        count = f"{len(rows)} of {size} in a trial, at {name}"
+        raise InputError.one("module", rule, count)
 
 
-def _compare(answer: Answer, other_answer: Answer, common: int, has_rows: bool) -> None:
+def _compare(answer: Answer, other_answer: Answer, has_rows: bool) -> None:
     """Refuse rows of the same records that differ.
 
     Args:
         answer: to a batch.
         other_answer: to another one, or of a copy that saw another one before.
-        common: number of the first records, which are the same in both.
         has_rows: whether rows of the outputs are the records.
     """
     if has_rows:
-        rows = answer.outputs[:common]
-        reference = other_answer.outputs[:common]
+        rows = answer.outputs[:_COMMON]
+        reference = other_answer.outputs[:_COMMON]
         if not _is_same(rows, reference, _largest([answer.outputs])):
             rule = "must compute a record's outputs from that record only"
             text = (
@@ -366,8 +367,7 @@ def _compare(answer: Answer, other_answer: Answer, common: int, has_rows: bool) 
     # Gradients that vanish, as before a normalisation, are rounding of the others.
     scale = _largest(answer.gradients.values())
     for name, rows in answer.gradients.items():
-        reference = other_answer.gradients[name][:common]
-        if not _is_same(rows[:common], reference, scale):
+        if not _is_same(rows, other_answer.gradients[name], scale):
             rule = "must compute a record's gradient from that record only"
             text = f"{name}, whose gradients depend on the batch or on one before it"
             raise InputError.one("module", rule, text)
