@@ -508,6 +508,11 @@ def guarded(
         _refuse_half_precision("parameters", parameter.dtype)
     sample = _collated([dataset[0]])
     empty = _without_records(sample)
+    if guard.round > 1:
+        text = (
+            "the run goes on with step %d: load the weights of step %d into the module"
+        )
+        _log.warning(text, guard.round, guard.round - 1)
     _refuse_what_opacus_refuses(module)
     refuse_mixed_records(module, sample, examples)
     drawn = PlannedBatches(guard, group.name, epoch)

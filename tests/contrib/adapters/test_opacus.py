@@ -615,7 +615,7 @@ def test_a_step_has_a_gradient_of_each_record_that_was_drawn(tmp_path):
         assert guard.round == 1
 
 
-def test_a_cell_of_a_notebook_runs_again(tmp_path):
+def test_a_cell_of_a_notebook_runs_again(tmp_path, caplog):
     """The earlier engine of the folder ends, and its rounds stay booked."""
     path = tmp_path / "plan.json"
     plan().save(path)
@@ -634,6 +634,8 @@ def test_a_cell_of_a_notebook_runs_again(tmp_path):
         return engine.guard.round
 
     assert [train(), train()] == [2, 3]
+    [record] = caplog.records
+    assert "step 2: load the weights of step 1 into the module" in record.getMessage()
 
 
 class _TwoOutputs(torch.nn.Module):
