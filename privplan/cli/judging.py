@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from privplan.cli import TRUSTED
+from privplan.cli import TRUSTED, render
+from privplan.errors import InputError
 
 if TYPE_CHECKING:
     from privplan.verification.run import Run
@@ -75,3 +77,23 @@ def judging(
         )
 
     return judged
+
+
+def keep(save: Callable[[Path], object], folder: Path) -> None:
+    """Write what was found into a run folder; a warning where nobody can write.
+
+    In an archive a verdict counts all the same.
+
+    Args:
+        save: writes into a folder.
+        folder: of the run.
+
+    Raises:
+        InputError: where the folder can be written, and yet the file cannot.
+    """
+    try:
+        save(folder)
+    except InputError as error:
+        if os.access(folder, os.W_OK):
+            raise
+        render.warn(f"the result is not kept: {error}")

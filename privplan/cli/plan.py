@@ -16,7 +16,7 @@ import click
 
 from privplan.cli import PROVE, meaning, render
 from privplan.cli.folders import FolderPath
-from privplan.cli.judging import judging, judging_options
+from privplan.cli.judging import judging, judging_options, keep
 from privplan.errors import InputError
 from privplan.files import write_text
 from privplan.spec.presets import DEFAULT, PRESETS, preset
@@ -554,12 +554,7 @@ def verify_command(
 
     loaded = load_run(run)
     verdict = judged(loaded)
-    try:
-        verdict.save(run)
-    except InputError as error:
-        if os.access(run, os.W_OK):
-            raise
-        render.warn(f"the verdict is not kept: {error}")
+    keep(verdict.save, run)
     findings: dict[str, Finding] = {}
     if prove:
         findings = proven_of(loaded, verdict)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from copy import copy
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from privplan.cli import in_section, render
-from privplan.cli.judging import NOISE_KEY
+from privplan.cli.judging import NOISE_KEY, keep
 from privplan.cli.render import on_command_line
 from simulate.cli.options import DATA_DIR, SEED
 from simulate.cli.own_options import OWN_NAMES, own_of, own_options
@@ -57,13 +56,7 @@ def execute(
     with render.progress("rounds executed again", limited=limited) as progress:
         report = replay.run(rounds, meta.get(SELECTION), progress, seconds)
     if report.rounds or report.outcome != "not shown":
-        try:
-            report.save(folder)
-        except InputError as error:
-            # In an archive what was executed counts for this verdict all the same.
-            if os.access(folder, os.W_OK):
-                raise
-            render.warn(f"the result is not kept: {error}")
+        keep(report.save, folder)
     all_executed = len(report.rounds) == report.rounds_of_run
     # Where rounding alone keeps a run from being shown, the model is the verifier's all
     # the same: whether there is one must not follow from the records.
